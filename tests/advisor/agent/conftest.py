@@ -59,7 +59,7 @@ def toy(rows=ROWS, urls=None):
         row = rows_by_id[server.server_id]
         official, language = row["official"] == "official", row["language"].partition(",")[0]
         does = first_sentence(row["description"])
-        return Facts("", row["url"], does, row["stars"], row["licence"], official, language)
+        return Facts("", row["url"], does, row["stars"], row["licence"], official, (language,) if language else ())
 
     return Catalogue("toy", "words", Words(table), facts)
 

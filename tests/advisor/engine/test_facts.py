@@ -8,6 +8,7 @@ from study.advisor.catalog.merge import servers
 from study.advisor.catalog.start import start
 from study.advisor.engine.answer import Item
 from study.advisor.engine.facts import Shelf
+from study.advisor.engine.limits import read_limits
 from study.advisor.engine.render import in_short, install_hint
 from study.advisor.saved.contract import Recommendation
 from study.base.errors import StudyError
@@ -69,6 +70,19 @@ def test_a_server_of_the_data_set_has_the_start_of_its_repository(shelf):
     # Without data the name alone speaks.
     facts = Shelf(None, None).of_task2mcp(3, "Vulnerable MCP Server", "Breaks.")
     assert (facts.does, facts.marks, facts.stars) == ("Breaks.", ("attack demonstration",), None)
+
+
+def test_a_package_of_npm_is_within_either_language_and_printed_with_both():
+    table = catalogue()
+    facts = Shelf(table, None).of_catalogue(row(table, "o/pdf"))
+    assert facts.languages == ("JavaScript", "TypeScript")
+    both = "JavaScript or TypeScript"
+    assert (facts.language, facts.data()["language"], both in in_short(facts)) == (both, both, True)
+    assert "languages" not in facts.data()
+    for named in ("TypeScript", "javascript", both, f"in {both}"):
+        read = read_limits(f"send mail, {named}")
+        assert (read.text, read.limits.allow(facts)) == ("send mail", True)
+    assert not read_limits("send mail, in Go").limits.allow(facts)
 
 
 def test_status_and_last_update_name_their_source_with_its_date():

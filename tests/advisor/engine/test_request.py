@@ -9,6 +9,7 @@ from study.advisor.engine.request import conversions, reversed_only, understand,
 from study.advisor.saved.settings import Answering
 
 SETTINGS = Answering.read()
+TWO = ("JavaScript", "TypeScript")  # the languages of a package of npm
 # Ten servers hold each of these words.
 KNOWN = vocabulary(
     ["query a PostgreSQL database slack slow screenshots of web pages to the event put an pdf text"] * 10
@@ -98,6 +99,7 @@ def test_conversions_have_a_direction():
         ("detect objects, C++ or Python", "detect objects", {"languages": ["C++", "Python"]}),
         ("plan a trip, any language", "plan a trip", {}),
         ("in Go, MIT", "", {"languages": ["Go"], "licences": ["MIT"]}),
+        ("Call an API, JavaScript or TypeScript", "Call an API", {"languages": [*TWO]}),
         # A task speaks of a language; only a clause of its own is a limit.
         ("explain code in Rust", "explain code in Rust", {}),
         ("Go to the archive and scan C batteries", "Go to the archive and scan C batteries", {}),
@@ -113,11 +115,19 @@ def test_clauses_state_limits(request_, text, limits):
 @pytest.mark.parametrize(
     ("limits", "known", "allowed"),
     [
-        ({"languages": ["golang"]}, {"language": "Go"}, True),
-        ({"languages": ["Go"]}, {"language": "Rust"}, False),
+        ({"languages": ["golang"]}, {"languages": ("Go",)}, True),
+        ({"languages": ["Go"]}, {"languages": ("Rust",)}, False),
         ({"languages": ["Go"]}, {}, False),
         ({"unwanted_languages": ["Go"]}, {}, True),
-        ({"unwanted_languages": ["go"]}, {"language": "Go"}, False),
+        ({"unwanted_languages": ["go"]}, {"languages": ("Go",)}, False),
+        *(
+            ({"languages": [name]}, {"languages": TWO}, True)
+            for name in (*TWO, "ts", "Go or TypeScript", " or ".join(TWO))
+        ),
+        ({"languages": ["Go"]}, {"languages": TWO}, False),
+        # It may be written in the other one, as a server of unknown language may.
+        ({"unwanted_languages": [TWO[0]]}, {"languages": TWO}, True),
+        ({"unwanted_languages": [*TWO]}, {"languages": TWO}, False),
         ({"licences": ["Apache"]}, {"licence": "apache-2.0"}, True),
         ({"licences": ["Apache 2.0"]}, {"licence": "Apache-2.0"}, True),
         ({"licences": ["GPL"]}, {"licence": "agpl-3.0"}, False),

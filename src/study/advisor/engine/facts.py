@@ -10,7 +10,7 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from math import log
 from typing import Any
@@ -34,7 +34,8 @@ COLUMNS = ("id", "name", "url", "description", "stars_count", "license_clean", "
 ASIDE = frozenset({"archived", "deprecated", "moved"})
 # Entries of one repository that may be one server.
 FEW = 3
-RUNTIMES = {"pypi": "Python", "npm": "JavaScript or TypeScript"}
+# Registry -> the languages that its packages are written in.
+RUNTIMES = {"pypi": ("Python",), "npm": ("JavaScript", "TypeScript")}
 _OPENING = re.compile(
     r"^(?:(?:an?|the|this(?:\s+is\s+an?)?)\s+)?(?:[\w-]+\s+)?(?:model\s+context\s+protocol\s+)?(?:\(?mcp\)?\s*)?[- ]?"
     r"server\s+(?:that|which|to|for|implementation\s+(?:that|for))\s+",
@@ -55,7 +56,7 @@ class Facts:
     stars: int | None = None
     licence: str = ""
     official: bool | None = None  # None: the source does not say
-    language: str = ""
+    languages: tuple[str, ...] = ()  # one of which it is written in
     status: str = ""
     updated: str = ""
     vouched: tuple[str, ...] = ()
@@ -69,6 +70,16 @@ class Facts:
     def place(self) -> str:
         """Where it runs, local or remote; '' where nobody knows its start."""
         return "" if not self.start else "remote" if self.start.startswith(("http://", "https://")) else "local"
+
+    @property
+    def language(self) -> str:
+        """The languages in words; empty where none is known."""
+        return " or ".join(self.languages)
+
+    def data(self) -> dict[str, Any]:
+        """As plain data, the languages in words."""
+        values = asdict(self) | {"languages": self.language}
+        return {name.replace("languages", "language"): value for name, value in values.items()}
 
 
 def first_sentence(description: str) -> str:
@@ -205,13 +216,14 @@ class Shelf:
         official = pick("official", "official", "is_official", (False,))
         status, updated = pick("status", "status", "", ("active",)), pick("updated", "updated", "", ("",))
         language = "" if listed is None else listed["language_tokens"].partition(",")[0]
+        spoken = (language,) if language else ()
         if language:
             sources["language"] = DATASET
         started = None if server is None else known_start(server, claimed=True)
         if started is not None:
             if started.vouched:
                 sources["start"] = ", ".join(f"{name} {self.dates.get(name, '')}".strip() for name in started.vouched)
-            language = language or RUNTIMES.get(started.method, "")
+            spoken = spoken or RUNTIMES.get(started.method, ())
         name, description = str(described["name"]), str(described["description"])
         marks = self.settings.marks_of(name, description)
         if server is not None and _ARCHIVED.search(server["repository"]) and "archived" not in marks:
@@ -226,7 +238,7 @@ class Shelf:
             stars=None if stars is None else int(stars),
             licence=licence or "",
             official=True if official else (False if listed is not None else None),
-            language=language,
+            languages=spoken,
             status=str(status or ""),
             updated=str(updated or "")[:10],
             vouched=() if server is None else tuple(sources_of(server, "vouched")),

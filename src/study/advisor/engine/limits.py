@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, StrictBool, StrictInt, StrictStr, model_validator
+from pydantic import Field, StrictBool, StrictInt, StrictStr, field_validator, model_validator
 
 from study.advisor.engine.facts import Facts
 from study.advisor.strict import Strict
@@ -61,6 +61,12 @@ class Limits(Strict):
         """The limits that are set."""
         return {name: value for name in Limits.model_fields if (value := getattr(self, name))}
 
+    @field_validator("languages", "unwanted_languages")
+    @classmethod
+    def single(cls, names: list[str]) -> list[str]:
+        """Each language by itself, for facts name several as "JavaScript or TypeScript"."""
+        return list(dict.fromkeys(word for name in names for word in names_in(name, {})))
+
     @model_validator(mode="after")
     def sound(self) -> Self:
         """Refuse what is wanted and unwanted at once, and groups of licences."""
@@ -90,11 +96,11 @@ class Limits(Strict):
 
     def allow(self, facts: Facts) -> bool:
         """Whether a server is within the limits. An unknown language, licence or number of stars is not what was asked
-        for; a server whose start nobody knows may run anywhere."""
-        language, licence = facts.language.casefold(), facts.licence.casefold()
+        for; a server whose start nobody knows may run anywhere, and one of several languages may be written in each."""
+        languages, licence = _folded(facts.languages), facts.licence.casefold()
         return (
-            (not self.languages or language in _folded(self.languages))
-            and language not in _folded(self.unwanted_languages)
+            (not self.languages or not languages.isdisjoint(_folded(self.languages)))
+            and not (languages and languages <= _folded(self.unwanted_languages))
             and (not self.licences or _licensed(licence, self.licences))
             and not _licensed(licence, self.unwanted_licences)
             and (not self.official or bool(facts.official))

@@ -26,7 +26,7 @@ def data(catalogue: Catalogue, answer: Answer, attributes: Mapping[str, str]) ->
     """An answer as plain data; a server of the open catalogue is named by its id there."""
     rows = []
     for item in answer.items:
-        row = asdict(item.server) | {"facts": asdict(item.facts), "same": list(item.same)}
+        row = asdict(item.server) | {"facts": item.facts.data(), "same": list(item.same)}
         if server := catalogue.row(item.server):
             row |= {"server_id": server["id"], "trust": trust(server)}
         rows.append(row)
