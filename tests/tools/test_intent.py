@@ -11,7 +11,7 @@ from scipy import optimize
 
 from baselines.intent import IntentServers
 from study.advisor.engine.intent.feedback import Event
-from study.advisor.engine.intent.settings import Rules, Tuning, intent_settings
+from study.advisor.engine.intent.settings import Tuning, intent_settings
 from study.base.errors import StudyError
 from study.data.dataset import Dataset, relevance_from_lists
 from study.data.splits import Split
@@ -61,19 +61,18 @@ def test_a_planted_factor_is_found():
     assert intent.tune(queries, CONTROL, SET.tuning)[2] > 0.95
 
 
-def test_differences_by_hand_and_dividing_by_the_sum_leaves_the_simplex():
+def test_differences_by_hand_and_tuning_stays_on_the_simplex():
     table = np.array([[1.0, 0], [0.5, 0.5]])
     assert intent.differences(table, [0, 7]).tolist() == [[0.5, -0.5]]
     assert intent.differences(table, [7]).shape == (0, 2)
     start = CONTROL
     np.testing.assert_array_equal(intent.tune([np.empty((0, 5))], start, SET.tuning), start)
     np.testing.assert_array_equal(intent.tune([np.zeros((3, 5))], start, SET.tuning), start)
-    # The first factor speaks against the choice: the design's weights go below 0, projected ones stop there.
+    # The first factor speaks against the choice: its weight stops at 0.
     queries = [np.array([[-1.0, 0.5, 0, 0, 0]])] * 5
     start = np.array([0.02, 0.98, 0, 0, 0])
-    designed = intent.tune(queries, start, Tuning(0.1, 50), Rules(sum_normalised=True))
-    assert designed.min() < 0
-    assert intent.tune(queries, start, Tuning(0.1, 50)).min() >= 0
+    tuned = intent.tune(queries, start, Tuning(0.1, 50))
+    assert (tuned.min(), tuned[0], tuned.sum()) == (0, 0, pytest.approx(1))
 
 
 def test_bounds_against_the_formula_step_by_step():

@@ -21,14 +21,12 @@ from study.advisor.engine.intent.feedback import Event, Statistics, empty
 from study.advisor.engine.intent.recommender import Chains, Context, IntentRecommender, SignalIndex, assign, factors
 from study.advisor.engine.intent.settings import (
     CONTROL,
-    CORRECTED,
+    DEFECTS,
     FACTORS,
     Comparison,
     Float64Array,
     Intentions,
-    Rules,
     Tuning,
-    as_designed,
     intent_settings,
 )
 from study.advisor.retrieval.index import Settings, ToolIndex
@@ -41,7 +39,6 @@ from study.tools.mcp_zero import Asks, followed_requests
 from study.tools.queries import QuerySet, rank_all
 from study.tools.results import Inputs, Run, Runs, Table
 
-DESIGN_RATE, DESIGN_STEPS = 0.01, 100  # the specification's own
 WEIGHTS = (0.0, 0.05, 0.1, 0.2, 0.4)  # of what has followed the tools just used
 FEW = 50  # uses below which a few single ones settle the five weights
 
@@ -84,31 +81,19 @@ def loss(weights: Float64Array, queries: Sequence[Float64Array], temperature: fl
     return float(shares @ np.logaddexp(0, -margin)), slope
 
 
-def tune(
-    queries: Sequence[Float64Array], start: Float64Array, tuning: Tuning, rules: Rules = CORRECTED
-) -> Float64Array:
+def tune(queries: Sequence[Float64Array], start: Float64Array, tuning: Tuning) -> Float64Array:
     """The weights of least loss, shape (n_factors,), non-negative with sum 1: projected gradient descent with the step
     1 / L, L a bound of the curvature, reaches the minimum, as the loss is convex.
 
     `queries`: from `differences`; those without pairs say nothing and are left out. With none left the start stays.
-    Raises StudyError: the specification's division by the sum met a sum that is not positive.
     """
     pairs = [query for query in queries if len(query)]
     weights = start.copy()
     # The logistic function's curvature is at most 1/4; ||d||^2 bounds that of w . d.
     bound = float(np.mean([(query**2).sum(axis=1).mean() for query in pairs or [np.zeros((1, 1))]]))
     bound /= 4 * tuning.temperature**2
-    if not bound:
-        return weights
-    if not rules.sum_normalised:
-        for _ in range(tuning.iterations):
-            weights = project(weights - loss(weights, pairs, tuning.temperature)[1] / bound)
-        return weights
-    for _ in range(DESIGN_STEPS):
-        weights = weights - DESIGN_RATE * loss(weights, pairs, tuning.temperature)[1]
-        if weights.sum() <= 0:
-            raise StudyError("the weights' sum is not positive", fix="use the projection: sum_normalised False")
-        weights = weights / weights.sum()
+    for _ in range(tuning.iterations if bound else 0):
+        weights = project(weights - loss(weights, pairs, tuning.temperature)[1] / bound)
     return weights
 
 
@@ -268,7 +253,7 @@ class Study:
     relevance: FloatArray  # cosines, shape (n_asks, n_tools)
     candidates: tuple[IntArray, ...]  # tools of the candidate stage per ask
     intentions: Intentions
-    rules: Rules = CORRECTED
+    designed: bool = False  # whether by the specification's own rules
 
     def factors(self, ask: int, at: int | None = None) -> Float64Array:
         """Factors of an ask's candidates, shape (n_candidates, 5). `at`: the episode at whose time it is asked (its
@@ -277,7 +262,7 @@ class Study:
         past_episodes = self.may_know(np.arange(len(self.log.calls)), episode if at is None else at)
         past_episodes[[episode, episode if at is None else at]] = False
         past = self.log.statistics(past_episodes, self.intentions.ranking.rating_scale)
-        table = factors(self.relevance[ask], past, self.intentions.ranking, rules=self.rules)
+        table = factors(self.relevance[ask], past, self.intentions.ranking, designed=self.designed)
         return table[self.candidates[ask]]
 
     def over_all_tools(self) -> Study:
@@ -309,7 +294,7 @@ class Study:
 def protocol_runs(inputs: Inputs, episodes: Sequence[Episode]) -> Iterator[Run | Table]:
     """All protocols; intent_weights.csv and intent_chains.csv."""
     (catalog, queries), intentions, spread = inputs, intent_settings(), list[dict[str, object]]()
-    signals = SignalIndex(catalog, intentions), SignalIndex(catalog, intentions, as_designed())
+    signals = SignalIndex(catalog, intentions), SignalIndex(catalog, intentions, designed=True)
     log, index = count(episodes, len(catalog.tools)), ToolIndex(catalog, Settings(document=intentions.ranking.document))
     tasks, requests = annotated_tasks(episodes, queries), followed_requests(episodes)
     protocols = {"intent": (tasks, others), "intent_prequential": (tasks, earlier)}
@@ -371,12 +356,12 @@ def fixed_rankings(study: Study, designed: tuple[IntArray, ...]) -> Iterator[Ran
         **{name: (everything, alone[name]) for name in FACTORS if name != "performance"},
         **{name: (study, weights) for name, weights in variants.items()},
         "control_all_tools": (everything, variants[CONTROL]),
-        "as_designed": (replace(study, candidates=designed, rules=as_designed()), variants[CONTROL]),
+        "as_designed": (replace(study, candidates=designed, designed=True), variants[CONTROL]),
     }
     for name, (variant, weights) in fixed.items():
         config = {
             "weights": weights.tolist(),
-            "rules": asdict(variant.rules),
+            "rules": dict.fromkeys(DEFECTS, variant.designed),
             "ranking": asdict(variant.intentions.ranking),
         }
         yield f"intent_{name}", rank_all(variant.scores(weights)), config

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,35 +14,34 @@ from study.advisor.engine.intent import feedback, settings
 from study.advisor.engine.intent import recommender as answers
 from study.advisor.engine.intent.feedback import Event, FeedbackStore, statistics
 from study.advisor.engine.intent.recommender import PAIRS, Chains, Context, Requirements, SignalIndex, assign
-from study.advisor.engine.intent.settings import CORRECTED, FACTORS, Limit, Rules, Sessions, as_designed
+from study.advisor.engine.intent.settings import FACTORS, Limit, Sessions
 from study.base.errors import StudyError
 
 SET = settings.intent_settings()
 CONTROL = SET.variants["control"]
-SUBSTRINGS, BARE = Rules(substring_domains=True), Rules(bare_verbs=True)
-READ = [("I want to find where a Python function is defined", {"python"}, CORRECTED, "find", "code", "python")]
-READ += [("I need to test login functionality in a web app", {"login"}, CORRECTED, "test", "web test", "login")]
-READ += [("find find a CSV", (), CORRECTED, "find", "data", ""), ("", (), CORRECTED, "", "", "")]
+READ = [("I want to find where a Python function is defined", {"python"}, False, "find", "code", "python")]
+READ += [("I need to test login functionality in a web app", {"login"}, False, "test", "web test", "login")]
+READ += [("find find a CSV", (), False, "find", "data", ""), ("", (), False, "", "", "")]
 # Defects of the design.
-READ += [("the latest capital", (), CORRECTED, "", "", "")]
-READ += [("the latest capital", (), SUBSTRINGS, "", "documentation test", "")]
-READ += [("Verify, then (check)!", (), CORRECTED, "verify check", "test", "")]
-READ += [("Verify, then (check)!", (), BARE, "", "test", ""), ("verify it", (), BARE, "verify", "test", "")]
+READ += [("the latest capital", (), False, "", "", "")]
+READ += [("the latest capital", (), True, "", "documentation test", "")]
+READ += [("Verify, then (check)!", (), False, "verify check", "test", "")]
+READ += [("Verify, then (check)!", (), True, "", "test", ""), ("verify it", (), True, "verify", "test", "")]
 
 
-def analysed(query, vocabulary=(), rules=CORRECTED):
-    intent = answers.analyse(query, SET.verbs, SET.domains, vocabulary, rules)
+def analysed(query, vocabulary=(), designed=False):
+    intent = answers.analyse(query, SET.verbs, SET.domains, vocabulary, designed)
     return intent.verbs, intent.domains, intent.terms
 
 
-@pytest.mark.parametrize(("query", "vocabulary", "rules", "verbs", "domains", "terms"), READ)
-def test_examples_and_defects_of_the_analysis(query, vocabulary, rules, verbs, domains, terms):
-    assert [" ".join(words) for words in analysed(query, vocabulary, rules)] == [verbs, domains, terms]
+@pytest.mark.parametrize(("query", "vocabulary", "designed", "verbs", "domains", "terms"), READ)
+def test_examples_and_defects_of_the_analysis(query, vocabulary, designed, verbs, domains, terms):
+    assert [" ".join(words) for words in analysed(query, vocabulary, designed)] == [verbs, domains, terms]
 
 
-@given(st.text(max_size=200), st.sampled_from([CORRECTED, as_designed()]))
-def test_analysis_is_total_and_without_repeats(query, rules):
-    assert all(len(set(words)) == len(words) for words in analysed(query, {"a"}, rules))
+@given(st.text(max_size=200), st.sampled_from([False, True]))
+def test_analysis_is_total_and_without_repeats(query, designed):
+    assert all(len(set(words)) == len(words) for words in analysed(query, {"a"}, designed))
 
 
 def test_signals_of_the_catalogue(catalog):
@@ -56,8 +55,8 @@ def test_signals_of_the_catalogue(catalog):
     assert index.candidates(intent, relevance).tolist() == [0, 1, 3, 2, 4]
     # Equal counts go by relevance, or by the first signal.
     named, order = {"verb": [3, 1, 2], "semantic": [2]}, np.arange(4)
-    for rules, ranked in ((CORRECTED, [2, 1, 3]), (Rules(first_seen_ties=True), [2, 3, 1])):
-        assert answers.most_named(named, np.array([0, 0.9, 0.1, 0.5]), order, 9, rules).tolist() == ranked
+    for designed, ranked in ((False, [2, 1, 3]), (True, [2, 3, 1])):
+        assert answers.most_named(named, np.array([0, 0.9, 0.1, 0.5]), order, 9, designed).tolist() == ranked
 
 
 def past(**columns):
@@ -68,17 +67,16 @@ USED, RATE = past(calls=[10, 2, 0], successes=[5, 2, 0]), 7 / 12
 RATED = past(latency_ms=[200, 9000, 0], timed=[4, 3, 0], rating=[10, 0, 0], rated=[2, 1, 0])
 AGENT = {"a": (np.array([2.0, 0, 0]), np.array([2.0, 0, 0]))}
 KNOWN = replace(past(calls=[8, 4, 0], last_used=[0, 0, np.nan]), agents=AGENT)
-FAILS, EXTREME, CAP = Rules(unused_fails=True), Rules(extreme_unknowns=True), Rules(fixed_cap=True)
 BY_HAND = [("success_rate", USED, [], [(5 + 2 * RATE) / 12, (2 + 2 * RATE) / 4, RATE])]
-BY_HAND += [("success_rate", USED, [FAILS], [0.5, 1, 0]), ("success_rate", past(), [], [0.5] * 3)]
+BY_HAND += [("success_rate", USED, [True], [0.5, 1, 0]), ("success_rate", past(), [], [0.5] * 3)]
 # Tool 0: the most used, half decayed, bias 0.5 + (2 + 1) / 4 = 1.25; tool 1: half as much, bias 1.
 BY_HAND += [("popularity", KNOWN, [30 * answers.DAY, "a"], [0.625, 0.25, 0])]
 BY_HAND += [("popularity", KNOWN, [0, "a"], [1, 0.5, 0])]
-BY_HAND += [("popularity", past(calls=[2000, 500, 0]), [0, "", CAP], [1, 0.5, 0])]
+BY_HAND += [("popularity", past(calls=[2000, 500, 0]), [0, "", True], [1, 0.5, 0])]
 # What is not known is neutral.
-BY_HAND += [("performance", RATED, [], [0.95, 0, 0.5]), ("performance", RATED, [EXTREME], [0.95, 0, 1])]
+BY_HAND += [("performance", RATED, [], [0.95, 0, 0.5]), ("performance", RATED, [True], [0.95, 0, 1])]
 BY_HAND += [("user_rating", RATED, [], [(2 + 4 / 3) / 4, (0 + 4 / 3) / 3, 2 / 3])]
-BY_HAND += [("user_rating", RATED, [EXTREME], [1, 0, 0])]
+BY_HAND += [("user_rating", RATED, [True], [1, 0, 0])]
 
 
 @pytest.mark.parametrize(("factor", "known", "more", "expected"), BY_HAND)
@@ -90,7 +88,7 @@ def test_half_life():
     days = np.array([0, 30, 60, np.nan, -5.0])
     np.testing.assert_allclose(answers.recency(days, 30), [1, 0.5, 0.25, 1, 1])
     # exp(-d / 30) is at one half after 20.8 days, not after 30.
-    designed = answers.recency(np.array([0, 30, 30 * math.log(2)]), 30, Rules(e_folding_decay=True))
+    designed = answers.recency(np.array([0, 30, 30 * math.log(2)]), 30, True)
     np.testing.assert_allclose(designed, [1, math.exp(-1), 0.5])
 
 
@@ -150,14 +148,12 @@ def test_rate_limit_is_a_sliding_window_and_remembers_a_bounded_number_of_agents
 
 
 def test_the_key_names_everything():
-    base = {"query": "q", "count": 5, "context": Context("a"), "weights": CONTROL, "rules": CORRECTED}
+    base = {"query": "q", "count": 5, "context": Context("a"), "weights": CONTROL}
     base["state"] = "c", "s", 3
     changed = [{}, {"query": "r"}, {"count": 6}, {"context": Context("a", permissions=frozenset({"x"}))}]
-    changed += [{"context": Context("b")}, {"weights": SET.variants["variant_a"]}, {"rules": Rules(filter_last=True)}]
+    changed += [{"context": Context("b")}, {"weights": SET.variants["variant_a"]}]
     changed += [{"state": ("c", "s", 4)}, {"state": ("d", "s", 3)}]
     assert len({answers.cache_key(**base | change) for change in changed}) == len(changed)
-    loose = base | {"rules": Rules(query_only_cache=True)}
-    assert answers.cache_key(**loose) == answers.cache_key(**loose | {"context": Context("b")})
 
 
 def test_sessions_and_chains_by_hand():
@@ -184,7 +180,6 @@ def test_statistics_by_hand():
     assert (history.rating.tolist(), history.rated.tolist()) == ([4, 0], [2, 0])
     np.testing.assert_equal(history.last_used, [5.0, np.nan])
     assert history.agents["b"][0].tolist() == [1, 0]
-    assert statistics(events, ["x"], Rules(lost_zero_ratings=True)).rated.tolist() == [1]
 
 
 @pytest.fixture
@@ -208,16 +203,13 @@ def test_filters_come_before_the_cut(recommender):
     filtering = recommender(requirements=needs)
     assert len(filtering.recommend("read a file", nobody, 3)) == 3
     assert "fs/read_file" not in {item.key for item in filtering.recommend("read a file", nobody, 5)}
-    designed = recommender(requirements=needs, rules=Rules(filter_last=True))
-    assert len(designed.recommend("read a file", nobody, 3)) == 2
     # One candidate only, and that one forbidden: another tool takes its place.
     single = recommender(requirements=needs, intentions=replace(SET, ranking=replace(SET.ranking, candidates=1)))
     assert len(single.recommend("read a file", nobody)) == 1
 
 
-@pytest.mark.parametrize("rules", [CORRECTED, Rules(filter_last=True)])
-def test_only_tools_that_may_be_found_also_from_the_cache(recommender, rules):
-    caching, among = recommender(rules=rules), np.array([False, False, True, False, True])
+def test_only_tools_that_may_be_found_also_from_the_cache(recommender):
+    caching, among = recommender(), np.array([False, False, True, False, True])
     for _ in range(2):
         assert caching.recommend("read a file", count=2)[0].row == 0
         assert sorted(item.row for item in caching.recommend("read a file", count=3, among=among)) == [2, 4]
@@ -244,12 +236,11 @@ def test_what_changes_is_not_answered_from_the_cache(recommender, tmp_path):
     after = {item.key: item.score for item in caching.recommend("write a file")}
     assert after["mail/send"] > after[before[0]] - 0.35
     assert [*after] != before
-    # The design's cache gives others the same answer.
+    # An answer is for its context alone.
     needs = {"fs/read_file": Requirements(languages=frozenset({"go"}))}
     contexts = [Context(name, languages=frozenset({name})) for name in ("rust", "go")]
-    for rules, firsts in ((CORRECTED, 2), (Rules(query_only_cache=True), 1)):
-        caching = recommender(requirements=needs, rules=rules)
-        assert len({caching.recommend("read a file", context)[0].key for context in contexts}) == firsts
+    caching = recommender(requirements=needs)
+    assert len({caching.recommend("read a file", context)[0].key for context in contexts}) == 2
 
 
 def test_a_session_moves_the_ranking_as_its_weight_says(recommender, tmp_path):
@@ -276,7 +267,6 @@ def test_configuration_is_checked():
     for values in ([1, 0, 0, 0], [0.5, 0.5, 0.5, 0, 0], [2, -1, 0, 0, 0], ["a"] * 5, None):
         with pytest.raises(StudyError, match="shares of 1"):
             settings.weights(values, "x")
-    assert all(getattr(as_designed(), field.name) for field in fields(Rules))
 
 
 def test_assignment_is_fixed_even_and_new_for_each_experiment():

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from study.advisor.engine.intent.settings import CORRECTED, FACTORS, Float64Array, Rules
+from study.advisor.engine.intent.settings import FACTORS, Float64Array
 from study.base import paths
 from study.base.errors import StudyError
 from study.base.files import local_salt
@@ -162,7 +162,7 @@ def empty(n_tools: int) -> Statistics:
     return Statistics(calls, successes, latency_ms, timed, rating, rated, np.full(n_tools, np.nan))
 
 
-def statistics(events: Iterable[Event], keys: Sequence[str], rules: Rules = CORRECTED) -> Statistics:
+def statistics(events: Iterable[Event], keys: Sequence[str]) -> Statistics:
     """Sum up events; tools that the catalogue no longer has are left out. `keys`: from `tool_keys`."""
     rows = {key: row for row, key in enumerate(keys)}
     total, agents = empty(len(keys)), dict[str, tuple[Float64Array, Float64Array]]()
@@ -178,7 +178,7 @@ def statistics(events: Iterable[Event], keys: Sequence[str], rules: Rules = CORR
         if event.latency_ms is not None:
             total.latency_ms[row] += event.latency_ms
             total.timed[row] += 1
-        if event.rating is not None and (event.rating > 0 or not rules.lost_zero_ratings):
+        if event.rating is not None:
             total.rating[row] += event.rating
             total.rated[row] += 1
         moment = event.finished if event.finished is not None else event.asked

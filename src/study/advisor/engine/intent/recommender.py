@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from cachetools import LRUCache, TTLCache
@@ -26,13 +25,11 @@ from study.advisor.encoders.choose import Embedder
 from study.advisor.engine.intent.feedback import Event, FeedbackStore, Statistics, statistics
 from study.advisor.engine.intent.settings import (
     CONTROL,
-    CORRECTED,
     FACTORS,
     Float64Array,
     Intentions,
     Limit,
     Ranking,
-    Rules,
     Sessions,
     intent_settings,
 )
@@ -134,17 +131,17 @@ def analyse(
     verbs: Collection[str],
     domains: Mapping[str, Collection[str]],
     vocabulary: Collection[str],
-    rules: Rules = CORRECTED,
+    designed: bool = False,
 ) -> Intent:
-    """Read a query.
+    """Read a query, as all of this module with `settings.DEFECTS` where `designed`.
 
     `verbs`: known action verbs. `domains`: domain -> keywords. `vocabulary`: technical terms, which the specification
     leaves open; here the words by which the catalogue's own tools and parameters are named (`SignalIndex`).
     """
     words = list(dict.fromkeys(words_of(query)))
-    spaced = query.lower().split() if rules.bare_verbs else words
+    spaced = query.lower().split() if designed else words
     acting = tuple(dict.fromkeys(word for word in spaced if word in verbs))
-    searched = query.lower() if rules.substring_domains else set(words)
+    searched = query.lower() if designed else set(words)
     touched = tuple(name for name, keys in domains.items() if any(keyword in searched for keyword in keys))
     keywords = {keyword for listed in domains.values() for keyword in listed}
     terms = tuple(word for word in words if word in vocabulary and word not in verbs and word not in keywords)
@@ -163,8 +160,8 @@ class SignalIndex:
     name and of its parameters' names, except words that more than `common_term` of the tools share.
     """
 
-    def __init__(self, catalog: ToolCatalog, intentions: Intentions, rules: Rules = CORRECTED) -> None:
-        self.catalog, self.intentions, self.rules, self.size = catalog, intentions, rules, len(catalog.tools)
+    def __init__(self, catalog: ToolCatalog, intentions: Intentions, designed: bool = False) -> None:
+        self.catalog, self.intentions, self.designed, self.size = catalog, intentions, designed, len(catalog.tools)
         names = [_named(tool) for tool in catalog.tools]
         counts = Counter(word for words in names for word in words)
         most = max(1.0, intentions.ranking.common_term * self.size)
@@ -180,7 +177,7 @@ class SignalIndex:
 
     def read(self, query: str) -> Intent:
         """The intent of a query."""
-        return analyse(query, self.intentions.verbs, self.intentions.domains, self.vocabulary, self.rules)
+        return analyse(query, self.intentions.verbs, self.intentions.domains, self.vocabulary, self.designed)
 
     def named(self, intent: Intent, relevance: FloatArray, count: int) -> dict[str, list[int]]:
         """What each signal brings: a tool as often as the intent's keys name it; and the `count` nearest in meaning."""
@@ -201,16 +198,16 @@ class SignalIndex:
             signal: [row for row in rows if not np.isneginf(relevance[row])]
             for signal, rows in self.named(intent, relevance, count).items()
         }
-        return most_named(named, relevance, self.order, count, self.rules)
+        return most_named(named, relevance, self.order, count, self.designed)
 
 
 def most_named(
-    named: dict[str, list[int]], relevance: FloatArray, order: IntArray, count: int, rules: Rules
+    named: dict[str, list[int]], relevance: FloatArray, order: IntArray, count: int, designed: bool
 ) -> IntArray:
     """The `count` tools that the signals name most often, shape (at most count,). `named`: tool rows by signal, repeats
     counting. `relevance`: shape (n_tools,), breaks ties; tools equal in that too are taken in the order `order`."""
     counts = Counter(row for rows in named.values() for row in rows)
-    if rules.first_seen_ties:
+    if designed:
         return np.array([row for row, _ in counts.most_common(count)], dtype=np.int64)
     position = np.empty(len(order), dtype=np.int64)
     position[order] = np.arange(len(order))
@@ -232,50 +229,50 @@ def smoothed(part: Float64Array, whole: Float64Array, prior: float, strength: fl
     return rate
 
 
-def success_rate(statistics: Statistics, ranking: Ranking, rules: Rules = CORRECTED) -> Float64Array:
+def success_rate(statistics: Statistics, ranking: Ranking, designed: bool = False) -> Float64Array:
     """Share of calls that worked, drawn to the share over all tools; (n_tools,). Unused tools get that share."""
     calls, successes = statistics.calls, statistics.successes
-    if rules.unused_fails:
+    if designed:
         return successes / np.maximum(calls, 1)
     overall = successes.sum() / calls.sum() if calls.any() else ranking.neutral
     return smoothed(successes, calls, overall, ranking.prior_strength)
 
 
-def recency(days: Float64Array, half_life: float, rules: Rules = CORRECTED) -> Float64Array:
+def recency(days: Float64Array, half_life: float, designed: bool = False) -> Float64Array:
     """What is left of popularity after `days` without use: half after a half-life; NaN days (unknown) leave it."""
     age = np.maximum(np.nan_to_num(days, nan=0.0), 0.0)
-    left: Float64Array = np.exp(-age / half_life) if rules.e_folding_decay else np.exp2(-age / half_life)
+    left: Float64Array = np.exp(-age / half_life) if designed else np.exp2(-age / half_life)
     return left
 
 
 def popularity(
-    statistics: Statistics, ranking: Ranking, now: float, agent: str, rules: Rules = CORRECTED
+    statistics: Statistics, ranking: Ranking, now: float, agent: str, designed: bool = False
 ) -> Float64Array:
     """Calls relative to the cap, decayed, times the agent's bias of 0.5 to 1.5; (n_tools,)."""
-    cap = DESIGN_CAP if rules.fixed_cap else ranking.popularity_cap or max(1.0, float(statistics.calls.max(initial=0)))
+    cap = DESIGN_CAP if designed else ranking.popularity_cap or max(1.0, float(statistics.calls.max(initial=0)))
     base = np.minimum(statistics.calls / cap, 1)
     days = (now - statistics.last_used) / DAY
     # The specification counts whole days.
-    left = recency(np.floor(days) if rules.e_folding_decay else days, ranking.half_life_days, rules)
+    left = recency(np.floor(days) if designed else days, ranking.half_life_days, designed)
     calls, successes = statistics.agents.get(agent, (np.zeros(len(base)), np.zeros(len(base))))
     rate = smoothed(successes, calls, 0.5, ranking.prior_strength)
-    if rules.unused_fails:
+    if designed:
         rate = np.where(calls > 0, successes / np.maximum(calls, 1), 0.5)
     value: Float64Array = base * left * (0.5 + rate)
-    return value if rules.fixed_cap else np.minimum(value, 1)
+    return value if designed else np.minimum(value, 1)
 
 
-def performance(statistics: Statistics, ranking: Ranking, rules: Rules = CORRECTED) -> Float64Array:
+def performance(statistics: Statistics, ranking: Ranking, designed: bool = False) -> Float64Array:
     """1 at 0 ms, 0 at `slowest_ms` and above; neutral where nothing was timed; (n_tools,)."""
     mean = statistics.latency_ms / np.maximum(statistics.timed, 1)
-    unknown = 1.0 if rules.extreme_unknowns else ranking.neutral
+    unknown = 1.0 if designed else ranking.neutral
     return np.where(statistics.timed > 0, 1 - np.minimum(mean / ranking.slowest_ms, 1), unknown)
 
 
-def user_rating(statistics: Statistics, ranking: Ranking, rules: Rules = CORRECTED) -> Float64Array:
+def user_rating(statistics: Statistics, ranking: Ranking, designed: bool = False) -> Float64Array:
     """Mean rating as a share of the scale, drawn to the mean over all tools; neutral without any; (n_tools,)."""
     shares = statistics.rating / ranking.rating_scale
-    if rules.extreme_unknowns:
+    if designed:
         return shares / np.maximum(statistics.rated, 1)
     overall = shares.sum() / statistics.rated.sum() if statistics.rated.any() else ranking.neutral
     return smoothed(shares, statistics.rated, overall, ranking.prior_strength)
@@ -288,16 +285,16 @@ def factors(
     *,
     now: float = 0.0,
     agent: str = "",
-    rules: Rules = CORRECTED,
+    designed: bool = False,
 ) -> Float64Array:
     """The five factors of every tool, shape (n_tools, 5), in the order of `settings.FACTORS`. `relevance`: cosines,
     shape (n_tools,); negative ones count as 0. `now`: seconds since 1970."""
     columns = (
         np.clip(relevance.astype(np.float64), 0, 1),
-        success_rate(statistics, ranking, rules),
-        popularity(statistics, ranking, now, agent, rules),
-        performance(statistics, ranking, rules),
-        user_rating(statistics, ranking, rules),
+        success_rate(statistics, ranking, designed),
+        popularity(statistics, ranking, now, agent, designed),
+        performance(statistics, ranking, designed),
+        user_rating(statistics, ranking, designed),
     )
     return np.stack(columns, axis=1)
 
@@ -364,12 +361,10 @@ class Chains:
 State = tuple[str | int, ...]
 
 
-def cache_key(query: str, count: int, context: Context, weights: Float64Array, state: State, rules: Rules) -> str:
+def cache_key(query: str, count: int, context: Context, weights: Float64Array, state: State) -> str:
     """The name of an answer, SHA-256 in hex. Rate limits are not part of it: they are applied after the cache."""
-    if rules.query_only_cache:
-        return hashlib.sha256(query.encode("utf-8", "replace")).hexdigest()
     stated = {name: sorted(value) if isinstance(value, frozenset) else value for name, value in vars(context).items()}
-    parts = [query, count, stated, weights.tolist(), state, asdict(rules)]
+    parts = [query, count, stated, weights.tolist(), state]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -391,8 +386,8 @@ class IntentRecommender:
     """Intent-based ranking over one catalogue.
 
     `store`: of feedback. `keys`: stable names of the tools, default `tool_keys`. `requirements`: what tools need, by
-    key. `weights`: of the factors; default those of the
-    agent's variant in `experiment` (a running comparison), or of the control. `clock`: seconds since 1970.
+    key. `experiment`: a running comparison, in which an agent has the weights of its variant; otherwise it has those of
+    the control. `clock`: seconds since 1970.
     """
 
     def __init__(
@@ -403,19 +398,17 @@ class IntentRecommender:
         keys: Sequence[str] | None = None,
         requirements: Mapping[str, Requirements] | None = None,
         intentions: Intentions | None = None,
-        rules: Rules = CORRECTED,
-        weights: Float64Array | None = None,
         experiment: str | None = None,
         embedder: Embedder | None = None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.catalog, self.store, self.rules = catalog, store, rules
+        self.catalog, self.store = catalog, store
         self.intentions = intentions or intent_settings()
-        self.requirements, self.weights, self.experiment = requirements or {}, weights, experiment
+        self.requirements, self.experiment = requirements or {}, experiment
         self.clock, self.monotonic = clock, monotonic
         self.index = ToolIndex(catalog, Settings(document=self.intentions.ranking.document), embedder)
-        self.signals = SignalIndex(catalog, self.intentions, rules)
+        self.signals = SignalIndex(catalog, self.intentions)
         self.keys = tuple(keys or tool_keys(catalog))
         self.rows = {key: row for row, key in enumerate(self.keys)}
         self.limiter = RateLimiter(self.intentions.rate_limit)
@@ -430,7 +423,7 @@ class IntentRecommender:
         events = self.store.events() if self.store else []
         if len(events) == self.n_events:
             return
-        self.statistics: Statistics = statistics(events, self.keys, self.rules)
+        self.statistics: Statistics = statistics(events, self.keys)
         self.n_events = len(events)
         settings = self.intentions.sessions
         self.sessions = sessions_of(events, settings.seconds)
@@ -454,8 +447,6 @@ class IntentRecommender:
 
     def weights_for(self, agent: str) -> Float64Array:
         """The weights that an agent's recommendations use, shape (5,)."""
-        if self.weights is not None:
-            return self.weights
         variants = self.intentions.variants
         chosen: Float64Array = variants[assign(agent, list(variants), self.experiment) if self.experiment else CONTROL]
         return chosen
@@ -476,13 +467,11 @@ class IntentRecommender:
         weights, recent = self.weights_for(context.agent), self.recent(context.agent)
         allowed = "" if among is None else hashlib.sha256(among.tobytes()).hexdigest()
         state: State = (*self._fingerprints, allowed, self.n_events, *recent)
-        name = cache_key(query, count, context, weights, state, self.rules)
+        name = cache_key(query, count, context, weights, state)
         scored = self.cache.get(name)
         self.hits += scored is not None
         if scored is None:
             scored = self.cache[name] = self._score(query, context, weights, recent, among)
-        if self.rules.filter_last:
-            scored = scored[:count]
         # After the cache, as rate limits change from one moment to the next. A tool that is not named needs nothing.
         now = self.monotonic()
         usable = (
@@ -503,13 +492,12 @@ class IntentRecommender:
     ) -> Scored:
         relevance = self.index.vectors.cosines([query], store=False)[0]
         offered = relevance.copy() if among is None else np.where(among, relevance, np.float32(-np.inf))
-        if not self.rules.filter_last:
-            # Tools of no use here must not take the places of candidates.
-            needing = [row for row, key in enumerate(self.keys) if key in self.requirements]
-            offered[[row for row in needing if obstacle(self.requirements[self.keys[row]], context)]] = -np.inf
+        # Tools of no use here must not take the places of candidates.
+        needing = [row for row, key in enumerate(self.keys) if key in self.requirements]
+        offered[[row for row in needing if obstacle(self.requirements[self.keys[row]], context)]] = -np.inf
         rows = self.signals.candidates(self.signals.read(query), offered)
-        when: dict[str, Any] = {"now": self.clock(), "agent": context.agent, "rules": self.rules}
-        table = factors(relevance, self.statistics, self.intentions.ranking, **when)[rows]
+        now, ranking = self.clock(), self.intentions.ranking
+        table = factors(relevance, self.statistics, ranking, now=now, agent=context.agent)[rows]
         scores = table @ weights + self.intentions.sessions.weight * self.chains.following(recent)[rows]
         # Candidates come most often named first, so equal scores keep that order.
         tools = []

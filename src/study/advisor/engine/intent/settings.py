@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -21,32 +21,21 @@ Count = Annotated[int, Field(ge=1)]
 FACTORS = ("relevance", "success_rate", "popularity", "performance", "user_rating")
 
 
-@dataclass(frozen=True)
-class Rules:
-    """Defects of the specification; True keeps one. The default corrects them all, `as_designed` keeps them all."""
-
-    substring_domains: bool = False  # a domain keyword matches inside words ("test" in "latest", "api" in "capital")
-    bare_verbs: bool = False  # words are split at white space alone, so "verify," is no verb
-    # Candidates with equal counts stay in the order of their first signal, not of their relevance.
-    first_seen_ties: bool = False
-    unused_fails: bool = False  # a tool without calls has success rate 0, so a new tool is punished for being new
-    extreme_unknowns: bool = False  # a tool without latencies counts as the fastest, one without ratings as the worst
-    e_folding_decay: bool = False  # exp(-days / half life), whose half-life is 0.69 of what it is called
-    # Popularity is 1 at 1,000 calls, whatever the log's size, and the agent's bias may push it above 1.
-    fixed_cap: bool = False
-    lost_zero_ratings: bool = False  # a rating of 0 is not recorded
-    filter_last: bool = False  # the list is cut first and filtered then, so that fewer tools than asked for remain
-    # The cache's key is the query alone, so agents and contexts get each other's answers.
-    query_only_cache: bool = False
-    sum_normalised: bool = False  # tuned weights are divided by their sum, which keeps negative ones, not projected
-
-
-CORRECTED = Rules()
-
-
-def as_designed() -> Rules:
-    """The specification to the letter."""
-    return Rules(**{field.name: True for field in fields(Rules)})
+# Defects of the specification, all corrected. `designed` keeps those that decide how a log is ranked.
+DEFECTS = (
+    "substring_domains",  # a domain keyword matches inside words ("test" in "latest", "api" in "capital")
+    "bare_verbs",  # words are split at white space alone, so "verify," is no verb
+    "first_seen_ties",  # candidates with equal counts stay in the order of their first signal, not of their relevance
+    "unused_fails",  # a tool without calls has success rate 0, so a new tool is punished for being new
+    "extreme_unknowns",  # a tool without latencies counts as the fastest, one without ratings as the worst
+    "e_folding_decay",  # exp(-days / half life), whose half-life is 0.69 of what it is called
+    "fixed_cap",  # popularity is 1 at 1,000 calls, whatever the log's size, and the agent's bias may push it above 1
+    # Of what `designed` does not keep:
+    "lost_zero_ratings",  # a rating of 0 is not recorded
+    "filter_last",  # the list is cut first and filtered then, so that fewer tools than asked for remain
+    "query_only_cache",  # the cache's key is the query alone, so agents and contexts get each other's answers
+    "sum_normalised",  # tuned weights are divided by their sum, which keeps negative ones, not projected
+)
 
 
 @dataclass(frozen=True)
