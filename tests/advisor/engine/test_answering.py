@@ -9,6 +9,7 @@ from study.advisor.engine.answer import Options, better_known, fitting_alone
 from study.advisor.engine.answer import ask as answer_of
 from study.advisor.engine.catalogue import Catalogue
 from study.advisor.engine.facts import Facts, first_sentence, prior
+from study.advisor.engine.limits import Limits
 from study.advisor.engine.render import lines
 from study.advisor.saved.contract import Recommendation, require_request
 from study.advisor.saved.settings import Answering, BetterKnown, Filtered
@@ -44,9 +45,9 @@ class Stated:
 
 def ask(system, request, facts, settings, *, with_prior=True, **more):
     """What a toy answers."""
-    return answer_of(
-        Catalogue("toy", "stated", system, facts), request, Options(prior=with_prior, settings=settings, **more)
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Answering, "read", lambda: settings)
+        return answer_of(Catalogue("toy", "stated", system, facts), request, Options(prior=with_prior, **more))
 
 
 def model(*rows, **more):
@@ -170,8 +171,10 @@ def test_a_filter_leaves_servers_that_fit_and_says_how_many_it_left_out():
     settings = replace(SETTINGS, filtered=replace(RULE, best=2, share=1.0))
 
     def asked(*kept, **more):
-        keep = [*map(system.servers["name"].tolist().index, kept)].__contains__
-        return ask(system, "reads mail", facts, settings, k=3, keep=lambda item: keep(item.server_id), **more)
+        def facts_of(item):
+            return replace(facts(item), licence="MIT" if item.name in kept else "ISC")
+
+        return ask(system, "reads mail", facts_of, settings, k=3, limits=Limits(licences=["MIT"]), **more)
 
     answered = asked("two", "three", "four")
     assert (names(answered), answered.fits, answered.left_out) == (["two"], True, 1)
@@ -197,7 +200,9 @@ def test_a_filter_leaves_servers_that_fit_and_says_how_many_it_left_out():
     ],
 )
 def test_a_stated_language_overrules_the_clauses_of_the_request(request_, option, shown, warned):
-    system, facts = model(*((name, 1.0, replace(NONE, language=of)) for name, of in (("py", "Python"), ("go", "Go"))))
+    system, facts = model(
+        *((name, 1.0, replace(NONE, languages=(of,))) for name, of in (("py", "Python"), ("go", "Go")))
+    )
     answered = ask(system, request_, facts, SETTINGS, attributes={"language": option})
     assert (names(answered), bool(answered.warnings)) == (shown, warned)
 

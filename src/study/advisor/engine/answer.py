@@ -47,8 +47,8 @@ class Options:
         attributes: language, category, subcategory and theme, as far as the model reads them; the language takes the
             place of those that clauses of the request state.
         verified: only servers of the open catalogue that a source vouches for.
-        limits: what servers must be; None reads the limits that clauses of the request state.
-        keep: leaves out the other servers; of a large catalogue, it then names only servers that fit by themselves.
+        limits: what servers must be; None reads the limits that clauses of the request state. Of a large catalogue, the
+            answer then names only servers that fit by themselves.
         prior: False ranks by the model alone.
         unfit: True names the nearest servers even where nothing fits.
         check: ask npm and pip for the packages of the answer; a missing one starts no server.
@@ -59,12 +59,10 @@ class Options:
     attributes: Mapping[str, str] = field(default_factory=dict)
     verified: bool = False
     limits: Limits | None = None
-    keep: Callable[[Recommendation], bool] | None = None
     prior: bool = True
     unfit: bool = False
     check: bool = False
     rerank: str | None = None
-    settings: Answering = field(default_factory=Answering.read)
 
     def __post_init__(self) -> None:
         if self.rerank:
@@ -186,15 +184,13 @@ def _checked(catalogue: Catalogue, request: str, options: Options, answer: Answe
 
 
 def _answered(catalogue: Catalogue, request: str, options: Options) -> Answer:
-    model, settings, k = catalogue.model, options.settings, options.first(catalogue)
+    model, settings, k = catalogue.model, Answering.read(), options.first(catalogue)
     read, near, fits = read_request(model, request, settings)
     text = read.text if read.text.strip() else request
     notes = [*read.notes, *not_understood(read, fits)]
     size = len(model.servers)
     by, named = named_by(model, request) if model.standardised else ("", frozenset())
-    keeps = [options.keep] if options.keep else []
-    if options.verified:
-        keeps.append(catalogue.is_verified)
+    keeps: list[Callable[[Recommendation], bool]] = [catalogue.is_verified] if options.verified else []
     if (limits := options.limits) is not None and limits.filters():
         keeps.append(lambda server: limits.allow(catalogue.facts(server)))
     # A number outside the catalogue is the model's to refuse.
