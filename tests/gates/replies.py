@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from study.advisor.llm import client
-from study.advisor.llm import settings as endpoint
+from study.advisor.llm.settings import endpoint_settings
 from study.analysis.usefulness import contribution, grades
 from study.base import paths
 from study.base.settings import read_settings
@@ -31,6 +31,7 @@ from study.evaluation.runs import CUTOFFS, rank_tasks
 from study.judging import store
 from study.judging.pools import load_split
 from study.reranking.listwise import candidate_pools
+from study.reranking.replies import cassette
 from study.runner import row_store
 from study.runner.inputs import load_inputs
 from study.t2mrec.system import T2MRec
@@ -65,7 +66,7 @@ def keys_asked(asked: set[str]):
 
 
 def compare(name: str, asked: set[str]) -> None:
-    kept = {json.loads(line)["key"] for line in endpoint.cassette(DATASET, name).read_text().splitlines()}
+    kept = {json.loads(line)["key"] for line in cassette(DATASET, name).read_text().splitlines()}
     told = f"{len(kept)} kept, {len(kept - asked)} not asked for, {len(asked - kept)} without a reply"
     check(f"replies {name}", kept == asked, told)
 
@@ -104,7 +105,7 @@ def variants() -> None:
     base = build_system(load([*parts, f"system={contribution.BASE}"]).system)
     base.fit(data, split, seed=settings.seed, workdir=Path("/nowhere"))
     system, asked = build_system(load([*parts, f"system={settings.system}"]).system), set[str]()
-    kept = endpoint.endpoint_settings(system.endpoint).client(endpoint.cassette(DATASET, contribution.CASSETTE))
+    kept = endpoint_settings(system.endpoint).client(cassette(DATASET, contribution.CASSETTE))
     pools = candidate_pools(base, tasks)
     with keys_asked(asked):
         answers, counts = contribution.ask_variants(kept, system.question, data, tasks, pools, settings)

@@ -11,11 +11,12 @@ import yaml
 from omegaconf import OmegaConf
 
 from study.advisor.llm import client as llm
-from study.advisor.llm import settings as endpoints
+from study.advisor.llm.settings import endpoint_settings
 from study.base import paths
 from study.base.errors import StudyError
 from study.config import compose as config
 from study.config.compose import sound_systems
+from study.reranking import replies
 from study.reranking.language_model import LanguageModelReranker, Question
 from study.reranking.system import Rules
 from study.runner import rows as runs
@@ -134,7 +135,7 @@ def entries(root):
 
 
 def test_without_replies_and_endpoint_it_is_not_run(ranked):
-    assert endpoints.not_run("toy", "t2mrec_llm") == NOT_RUN
+    assert replies.not_run("toy", "t2mrec_llm") == NOT_RUN
     with pytest.raises(StudyError, match="not run: no recorded replies"):
         ranked()
 
@@ -143,9 +144,9 @@ def test_systems_that_are_not_run_are_named(monkeypatch):
     monkeypatch.setattr(paths, "results", lambda dataset: paths.root() / "results" / f"nothing_{dataset}")
     local = ["t2mrec_llm_local", "t2mrec_llm_local_pointwise"]
     systems = sound_systems()
-    assert sorted(name for name in systems if endpoints.awaits_replies("toy", systems[name])) == ["t2mrec_llm", *local]
-    monkeypatch.setattr(endpoints, "cassette", lambda dataset, system: paths.conf() / "config.yaml")
-    assert not any(endpoints.awaits_replies("toy", system) for system in systems.values())
+    assert sorted(name for name in systems if replies.awaits_replies("toy", systems[name])) == ["t2mrec_llm", *local]
+    monkeypatch.setattr(replies, "cassette", lambda dataset, system: paths.conf() / "config.yaml")
+    assert not any(replies.awaits_replies("toy", system) for system in systems.values())
 
 
 def test_record_then_replay(settings, ranked, toy, toy_split, tmp_path):
@@ -163,7 +164,7 @@ def test_record_then_replay(settings, ranked, toy, toy_split, tmp_path):
     lines = entries(tmp_path)
     assert [set(line) for line in lines] == [{"key", "response"}] * len(test)
     assert "please handle" not in json.dumps(lines)
-    assert endpoints.not_run("toy", "t2mrec_llm") is None
+    assert replies.not_run("toy", "t2mrec_llm") is None
     # The endpoint is gone: everything comes from the cassette, and a question that is not in it is an error.
     again, *replayed = ranked()
     np.testing.assert_array_equal(replayed, (rows, scores))
@@ -217,7 +218,7 @@ def test_a_recording_in_which_everything_failed_gives_no_row(ranked, toy, tmp_pa
         ranked("record", endpoint)
     assert len(endpoint.bodies) <= 5  # one failure is tolerated, four questions are under way at a time
     assert not any("response" in entry for entry in entries(tmp_path))
-    assert endpoints.not_run("toy", "t2mrec_llm") == NOT_RUN
+    assert replies.not_run("toy", "t2mrec_llm") == NOT_RUN
     with pytest.raises(StudyError, match="not run: no recorded replies"):
         ranked()
 
@@ -253,7 +254,7 @@ def test_settings_of_an_endpoint_are_checked(tmp_path, change):
     file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | change))
     (column,) = change
     with pytest.raises(StudyError) as caught:
-        endpoints.endpoint_settings("rerank")
+        endpoint_settings("rerank")
     assert (caught.value.file, caught.value.column) == (file, column)
     assert repr(change[column]) in caught.value.reason
 

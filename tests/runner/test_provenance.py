@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from study.advisor.encoders import sentence
-from study.advisor.llm.settings import cassette
 from study.analysis.report.main import report
 from study.base import paths
 from study.base.errors import StudyError
 from study.base.registry import system_file, system_settings
 from study.config.compose import load, plain
 from study.data import dataset as datasets
+from study.reranking.replies import cassette
 from study.runner.identity import CLASSES, DEFAULTS, GONE, OPTIONS, identity, normal_form, versions_file
 from study.runner.provenance import changed_settings, differences, require_own_row, state, todays_config
 from study.runner.row_store import read_records, read_row, remove_row

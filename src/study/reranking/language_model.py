@@ -18,13 +18,13 @@ from pydantic import Field
 from tqdm import tqdm
 
 from study.advisor.llm import grades
-from study.advisor.llm import settings as endpoint
 from study.advisor.llm.client import KINDS, Client, EndpointError
+from study.advisor.llm.settings import endpoint_settings
 from study.advisor.retrieval.settings import Group
 from study.base.errors import StudyError
 from study.data.dataset import Dataset, IntArray
 from study.data.splits import Split
-from study.reranking import prompt
+from study.reranking import prompt, replies
 from study.reranking.pools import PooledT2MRec
 from study.reranking.system import RerankedT2MRec, Rules
 
@@ -212,8 +212,8 @@ class T2MRecWithLanguageModel(RerankedT2MRec, PooledT2MRec):
 
         Raises StudyError: there is neither a recorded reply nor leave to ask an endpoint.
         """
-        chosen, cassette = endpoint.endpoint_settings(self.endpoint), endpoint.cassette(data.name, self.name)
-        reason = endpoint.not_run(data.name, self.name)
+        chosen, cassette = endpoint_settings(self.endpoint), replies.cassette(data.name, self.name)
+        reason = replies.not_run(data.name, self.name)
         if chosen.mode == "replay" and reason is not None:
             raise StudyError(reason, file=cassette, fix="name an endpoint in conf/llm and set T2M_LLM_MODE=record")
         client, pointwise = chosen.client(cassette), self.question.approach == "pointwise"

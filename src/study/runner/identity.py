@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from omegaconf import DictConfig
 
 from study.advisor.encoders import mpnet, sentence
-from study.advisor.llm.settings import cassette
 from study.base import paths
 from study.base.errors import StudyError, require_file
 from study.base.files import sha256
@@ -22,6 +21,7 @@ from study.base.settings import read_yaml
 from study.config.compose import plain
 from study.data import dataset as datasets
 from study.reranking.pools import file_of
+from study.reranking.replies import cassette
 
 POOLED = "study.reranking.pools.PooledT2MRec"
 # The table of the normal form. Records name classes and keys as they were called when a row was made.

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from omegaconf import DictConfig
 from tqdm import tqdm
 
-from study.advisor.llm.settings import awaits_replies
 from study.base import paths
 from study.base.errors import StudyError
 from study.base.files import write_json
@@ -22,6 +21,7 @@ from study.base.settings import read_yaml
 from study.config.changes import change_settings, with_tuned_values
 from study.config.compose import load
 from study.evaluation.records import read_record
+from study.reranking.replies import awaits_replies
 from study.runner.cluster import Launcher, run_seeds
 from study.runner.devices import on_trainer, uses_gpu
 from study.runner.identity import data_hash, short_hash

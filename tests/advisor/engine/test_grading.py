@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from study.advisor.encoders.sentence import DIMENSION
-from study.advisor.llm import local
+from study.advisor.llm import local, settings
 from study.advisor.saved import grading
 from study.advisor.saved.contract import Recommendation
 from study.advisor.saved.student import COLUMNS, FIELDS, Student, file_of
@@ -96,8 +96,8 @@ def test_the_command_re_orders_and_names_the_model(project, ask, monkeypatch):
 
 
 def test_the_default_model_grades_and_another_one_where_that_alone_was_fetched(tmp_path, monkeypatch):
-    monkeypatch.setattr(grading, "model_path", lambda name: tmp_path / name)
-    model_path = grading.model_path
+    monkeypatch.setattr(settings, "model_path", lambda name: tmp_path / name)
+    model_path = settings.model_path
 
     def asked():
         return grading.Grader.configured().client.base_url

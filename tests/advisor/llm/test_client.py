@@ -6,8 +6,8 @@ import time
 import pytest
 
 from study.advisor.llm import client as llm
-from study.advisor.llm.cassette import holds_replies
 from study.base.errors import StudyError
+from study.reranking.replies import holds_replies
 from tests.advisor.llm.scripted_endpoint import ask, limited
 
 ENDS = [("html", ""), ("torn", ""), ("full", "; the last: HTTP 503: no room today")]

@@ -28,14 +28,6 @@ def key(request: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical(request).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def holds_replies(path: Path) -> bool:
-    """Whether there is a cassette with more than faults. Its lines are not checked, so that this takes no time."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as lines:
-        return any(not line.startswith(b'{"fault":') for line in lines)
-
-
 def outcome_of(line: Mapping[str, Any]) -> dict[str, Any]:
     """What became of a request: ``fault``, one of `KINDS`, or ``response`` (decoded) and ``sent`` (refused parameters
     -> what was sent instead, None for nothing). Raises KeyError, ValueError, TypeError: neither."""

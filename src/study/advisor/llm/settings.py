@@ -1,24 +1,22 @@
-"""``conf/llm/<name>.yaml``: which endpoint re-ranks, and where its recorded replies lie."""
+"""``conf/llm/<name>.yaml``: which endpoint a language model is asked at."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from study.advisor.llm import client as llm
-from study.advisor.llm.cassette import holds_replies
+from study.advisor.llm.weights import OWN, LocalModels, model_path
 from study.base import paths
+from study.base.errors import StudyError
 from study.base.settings import build_settings, read_keys
-
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
 
 # Environment variables that stand in for the keys of the same name, so that recording changes no file.
 OVERRIDES = {"mode": "T2M_LLM_MODE", "base_url": "T2M_LLM_URL"}
+MODEL = "T2M_LLM_MODEL"  # environment variable: the model's name at an endpoint of one's own
 
 
 @dataclass(frozen=True)
@@ -50,19 +48,27 @@ def endpoint_settings(name: str) -> Endpoint:
     return build_settings(Endpoint, values | named, file)
 
 
-def cassette(dataset: str, system: str) -> Path:
-    """Where the recorded replies to a system's questions about a data set lie (committed: keys and replies alone)."""
-    return paths.results(dataset) / "cassettes" / f"{system}.jsonl"
+def connect(address: str = "", model: str = "", cassette: Path | None = None) -> tuple[llm.Client, str]:
+    """A client, asked as ``conf/llm/local.yaml`` says, and the model's name there (without meaning for a local one).
 
+    Args:
+        address: ``local:NAME``, or of an endpoint with OpenAI's interface; otherwise the one of that file or of
+            T2M_LLM_URL. Where nobody chose a model, and the file's was not fetched but another one was, that one.
+        model: otherwise T2M_LLM_MODEL.
+        cassette: keeps replies.
 
-def not_run(dataset: str, system: str) -> str | None:
-    """Why a system that asks a language model has no row of numbers; None where its replies are recorded."""
-    path = cassette(dataset, system)
-    if holds_replies(path):
-        return None
-    return f"not run: no recorded replies ({path.relative_to(paths.root())}) and no endpoint"
-
-
-def awaits_replies(dataset: str, system: DictConfig) -> bool:
-    """Whether a system asks a language model and has no recorded replies, so that it has no row of numbers."""
-    return bool(system.model.get("endpoint")) and not_run(dataset, system.name) is not None
+    Raises:
+        StudyError: an endpoint's model without a name.
+    """
+    settings, model = endpoint_settings("local"), model or os.environ.get(MODEL, "")
+    if not address:
+        address = settings.base_url
+        if address.startswith(llm.LOCAL) and not {OWN, OVERRIDES["base_url"]} & os.environ.keys():
+            names = (address.removeprefix(llm.LOCAL), *LocalModels.read().models)
+            address = next((llm.LOCAL + name for name in names if model_path(name).is_file()), address)
+    if not model and not address.startswith(llm.LOCAL):
+        raise StudyError(
+            "the endpoint's model has no name", file=address, fix=f"set {MODEL}, or --model NAME of the agent"
+        )
+    asked = replace(settings, base_url=address, mode="off" if cassette is None else "record")
+    return asked.client(cassette), model or address.removeprefix(llm.LOCAL)

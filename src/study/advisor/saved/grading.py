@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
@@ -15,9 +14,8 @@ from tqdm import tqdm
 from study.advisor.arrays import FloatArray
 from study.advisor.encoders.sentence import DIMENSION
 from study.advisor.llm import grades
-from study.advisor.llm.client import LOCAL, Client
-from study.advisor.llm.settings import OVERRIDES, endpoint_settings
-from study.advisor.llm.weights import OWN, LocalModels, model_path
+from study.advisor.llm.client import Client
+from study.advisor.llm.settings import connect
 from study.advisor.saved.contract import Recommendation, SavedModel, rounded
 from study.base.errors import StudyError
 
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
 
 DEPTH = 20  # servers that are graded
 LONGEST = 400  # characters of a server's description and of the request that a language model reads
-ENDPOINT = "local"  # the file of conf/llm
-MODEL = "T2M_LLM_MODEL"  # environment variable: the model's name at an endpoint of one's own
 
 
 @dataclass
@@ -43,20 +39,8 @@ class Grader:
 
     @classmethod
     def configured(cls) -> Grader:
-        """The endpoint of ``conf/llm/local.yaml``, or the one that T2M_LLM_URL names; nothing is recorded. Where its
-        model was not fetched and another one was, that one answers.
-
-        Raises:
-            StudyError: an endpoint of one's own without T2M_LLM_MODEL.
-        """
-        settings, model = endpoint_settings(ENDPOINT), os.environ.get(MODEL, "")
-        if settings.base_url.startswith(LOCAL) and not {OWN, OVERRIDES["base_url"]} & os.environ.keys():
-            names = (settings.base_url.removeprefix(LOCAL), *LocalModels.read().models)
-            fetched = [name for name in names if model_path(name).is_file()]
-            settings = replace(settings, base_url=LOCAL + fetched[0]) if fetched else settings
-        if not model and not settings.base_url.startswith(LOCAL):
-            raise StudyError("the endpoint's model has no name", file=settings.base_url, fix=f"set {MODEL}")
-        return cls(replace(settings, mode="off").client(None), model)
+        """The model of `study.advisor.llm.settings.connect`; nothing is recorded."""
+        return cls(*connect())
 
     def grade(self, task: str, server: Recommendation) -> float:
         """The expected grade of a server, from 0 to 1: the mean of the digits' values, weighted by probability.

@@ -7,13 +7,13 @@ from pathlib import Path
 import pandas as pd
 from omegaconf import DictConfig
 
-from study.advisor.llm.settings import awaits_replies
 from study.analysis.report import runs, tables
 from study.base import paths
 from study.base.files import write_csv, write_json, write_text
 from study.config.compose import sound_systems
 from study.evaluation import per_task
 from study.evaluation.statistics import compare_all
+from study.reranking.replies import awaits_replies
 
 HEADLINE = ("t2mrec", "popularity_theme", "item_knn", "field_dense")  # systems of metrics.json with Recall@10, too
 

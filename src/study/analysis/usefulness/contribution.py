@@ -15,8 +15,8 @@ import pandas as pd
 import scipy.sparse as sp
 from scipy.stats import kendalltau
 
-from study.advisor.llm import settings as endpoint
 from study.advisor.llm.client import Client
+from study.advisor.llm.settings import endpoint_settings
 from study.analysis.framework import Context, Tables, analysis
 from study.base import paths
 from study.config.compose import build_system, load
@@ -25,6 +25,7 @@ from study.evaluation.metrics import ndcg
 from study.evaluation.statistics import mean_interval
 from study.reranking.language_model import LanguageModelReranker, Question, condensed
 from study.reranking.listwise import candidate_pools
+from study.reranking.replies import cassette
 from study.runner.inputs import load_inputs
 from study.runner.processes import limit_threads
 
@@ -70,7 +71,7 @@ def contribution(study: Context) -> Tables:
     (workdir / "pools").mkdir(parents=True, exist_ok=True)
     base.fit(data, split, seed=settings.seed, workdir=workdir / "pools")
     pools = candidate_pools(base, tasks)
-    client = endpoint.endpoint_settings(system.endpoint).client(endpoint.cassette(dataset, CASSETTE))
+    client = endpoint_settings(system.endpoint).client(cassette(dataset, CASSETTE))
     client.condense = lambda reply: without_texts(condensed(reply))
     answers, counts = ask_variants(client, system.question, data, tasks, pools, settings)
     listwise.fit(data, split, seed=settings.seed, workdir=workdir)
