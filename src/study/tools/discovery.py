@@ -14,7 +14,7 @@ from study.advisor.encoders.sentence import cosines
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.index import Settings, ToolIndex
 from study.advisor.retrieval.merge import extend
-from study.advisor.retrieval.ranking import best
+from study.advisor.retrieval.ranking import best, tie_order
 from study.advisor.retrieval.texts import definition_tokens
 from study.base import paths
 from study.base.settings import read_settings
@@ -59,13 +59,17 @@ def discovery_settings() -> Discovery:
 def search_runs(
     protocol: str, inputs: Inputs, systems: Mapping[str, Settings], units: Sequence[str] | None = None
 ) -> Iterator[Run]:
-    """Every query searched with every system, and answered with the most used tools, counted in the labels of the other
-    `units` (default: the queries' groups)."""
+    """Every query searched with every system, and answered with tools by chance and with the most used ones, counted in
+    the labels of the other `units` (default: the queries' groups)."""
     catalog, queries = inputs
+    n_tools = len(catalog.tools)
+    chance = np.random.default_rng(0).random((len(queries), n_tools), dtype=np.float32)
+    config = asdict(Settings(document="name_desc")) | {"mode": "random"}
+    yield results.ranking_run(protocol, "random", inputs, lambda _: chance, tie_order(n_tools, 0), config=config)
     for name, chosen in systems.items():
         index = ToolIndex(catalog, chosen)
         yield results.ranking_run(protocol, name, inputs, index.scores, index.order, config=asdict(chosen))
-    used = popularity(queries, units or queries.groups, len(catalog.tools))
+    used = popularity(queries, units or queries.groups, n_tools)
     yield results.ranking_run(protocol, "popularity", inputs, lambda _: used, config={})
 
 

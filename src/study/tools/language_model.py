@@ -22,7 +22,7 @@ from tqdm import tqdm
 from study.advisor.encoders import choose as embedding
 from study.advisor.llm.client import Client, Message
 from study.advisor.llm.settings import endpoint_settings
-from study.advisor.retrieval.documents import ToolCatalog
+from study.advisor.retrieval.documents import Tool, ToolCatalog
 from study.advisor.retrieval.index import Settings, ToolIndex
 from study.advisor.retrieval.route import PAPER, PROMPT, Chat, Request, Router, Routing, escaped, parse_requests
 from study.advisor.strict import json_object
@@ -180,6 +180,14 @@ def tool_names(catalog: ToolCatalog, rows: Sequence[int]) -> dict[str, int]:
         name = f"{catalog.servers[tool.server].name}/{tool.name}" if twice else tool.name
         names.setdefault(name, int(row))
     return names
+
+
+def short_definition(tool: Tool, longest: int) -> dict[str, Any]:
+    """`Tool.definition` in few tokens: the description cut to `longest` characters, a type per parameter, what is
+    needed."""
+    types = {parameter.name: parameter.type for parameter in tool.parameters}
+    text = " ".join(tool.description.split())[:longest]
+    return {"name": tool.name, "description": text, "parameters": types, "required": tool.required}
 
 
 def tool_line(name: str, description: str, limit: int) -> str:
@@ -342,7 +350,7 @@ def ask_for_call(
     in which they are shown. `exemplars`: retrieved samples, shown as examples (retrieval-augmented function call).
     `longest`: of a description in short definitions; None shows the whole definitions."""
     candidates = [catalog.tools[tool] for tool in tools]
-    definitions = [tool.definition() if longest is None else tool.short_definition(longest) for tool in candidates]
+    definitions = [tool.definition() if longest is None else short_definition(tool, longest) for tool in candidates]
     numbered = [{"number": number, **definition} for number, definition in enumerate(definitions)]
     examples = [
         {"instruction": one.text, "tool": catalog.tools[one.tool].name, "arguments": dict(one.arguments)}
@@ -467,7 +475,7 @@ def judged(bench: Bench, sample: Sample, llm: ModelChoices, rng: np.random.Gener
 
 def points(catalog: ToolCatalog, sample: Sample, llm: ModelChoices) -> int:
     """The model's points for an instruction, 0 to 10; 0 where its reply holds none."""
-    definition = catalog.tools[sample.tool].short_definition(llm.settings.description)
+    definition = short_definition(catalog.tools[sample.tool], llm.settings.description)
     user = f"<tool>{escaped(definition)}</tool>\n{escaped({'instruction': sample.text})}"
     try:
         given = json.loads(llm.chat(messages_of(JUDGE, user), response_format=POINTS_ONLY))["points"]

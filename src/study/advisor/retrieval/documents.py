@@ -149,12 +149,6 @@ class Tool:
         """What an agent is given: name, description and parameters."""
         return {"name": self.name, "description": self.description, "parameters": dict(self.schema)}
 
-    def short_definition(self, longest: int) -> dict[str, Any]:
-        """The same in few tokens: the description cut to `longest` characters, a type per parameter, what is needed."""
-        types = {parameter.name: parameter.type for parameter in self.parameters}
-        text = " ".join(self.description.split())[:longest]
-        return {"name": self.name, "description": text, "parameters": types, "required": self.required}
-
 
 @dataclass(frozen=True)
 class ToolCatalog:

@@ -19,7 +19,7 @@ from study.advisor.retrieval.ranking import best, tie_order
 from study.advisor.retrieval.texts import decompose, documents
 from study.base.errors import StudyError, require_one_of
 
-MODES = ("dense", "bm25", "tfidf", "hybrid", "random")
+MODES = ("dense", "bm25", "tfidf", "hybrid")
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Settings:
     limit: int | None = None  # cut descriptions after so many characters; None keeps them
     decompose: bool = False  # search for the parts of a query too, and take each tool's best score
     fusion: int = 60  # the constant of reciprocal rank fusion (Cormack et al. 2009: 60).
-    seed: int = 0  # of the random order, and of the order of ties (of hybrid, see `order_of`)
+    seed: int = 0  # of the order of ties (of hybrid, see `order_of`)
 
     def __post_init__(self) -> None:
         require_one_of(self.mode, "search mode", MODES)
@@ -69,9 +69,6 @@ class ToolIndex:
     def scores(self, queries: Sequence[str], *, store: bool = True) -> FloatArray:
         """Scores, higher is better, shape (len(queries), n_tools). `store`: keep the queries' vectors on disk; False
         for a user's question."""
-        if self.settings.mode == "random":
-            rng = np.random.default_rng(self.settings.seed)
-            return rng.random((len(queries), len(self.documents)), dtype=np.float32)
         parts = [decompose(query) if self.settings.decompose else [query] for query in queries]
         flat = self._scores([text for part in parts for text in part], store)
         starts = np.cumsum([0, *(len(part) for part in parts)])[:-1]
