@@ -94,8 +94,8 @@ def read_checks() -> Mapping[str, Check]:
 def _read(file: Path, _changed: int) -> Mapping[str, Check]:
     try:
         rows = json.loads(file.read_text(encoding="utf-8"))
-        return {key: Check(**row | {"within": tuple(row.get("within", ()))}) for key, row in rows.items()}
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+        return {key: Check(**row | {"within": tuple(row["within"])}) for key, row in rows.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise StudyError(
             f"cannot be read ({error})", file=file, fix="remove it; what it says is asked again"
         ) from error

@@ -49,8 +49,7 @@ def flags(server: Mapping[Any, Any]) -> list[str]:
 def sources_of(server: Mapping[Any, Any], what: str) -> list[str]:
     """The sources that vouch for a way to start a server (``vouched``), or that tried one in vain (``failed``)."""
     ways = [*json.loads(server["packages"]), *json.loads(server["remotes"])]
-    # A catalogue that was synced by an earlier version does not say what failed.
-    return sorted({source for way in ways for source in way.get(what, ())})
+    return sorted({source for way in ways for source in way[what]})
 
 
 def trust(server: Mapping[Any, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -118,24 +119,51 @@ class FieldDense:
         `requests` has columns as in `Dataset.tasks`; an empty name or theme is allowed. Without `store`, texts are not
         kept in the encoder's cache, as befits passing ones.
         """
-        total = standardised(sum(self.contributions(requests, store=store).values()))  # type: ignore[arg-type]
+        return self.total(self.contributions(requests, store=store), self.bonus(requests))
+
+    def total(self, contributions: Mapping[str, FloatArray], bonus: FloatArray | None) -> FloatArray:
+        """The scores that `contributions` and `bonus` of some requests give, of their shape."""
+        total = standardised(sum(contributions.values()))  # type: ignore[arg-type]
         total += self.prior
-        if self.products is not None:
-            total += np.float32(self.product_bonus) * self.products.named(texts(requests, VIEWS, "request"))
+        if bonus is not None:
+            total += bonus
         return total
+
+    def bonus(self, requests: pd.DataFrame) -> FloatArray | None:
+        """What the products that requests name add, shape (len(requests), n_servers); None without product names."""
+        if self.products is None:
+            return None
+        return np.float32(self.product_bonus) * self.products.named(texts(requests, VIEWS, "request"))
 
     def contributions(self, requests: pd.DataFrame, *, store: bool = True) -> dict[str, FloatArray]:
         """The weighted terms of the score by ``view x field``, each of shape (len(requests), n_servers)."""
-        names = sorted({term.view for term in self.terms})
-        # One call for all views: a single request waits for the encoder once.
-        stacked = [text for name in names for text in texts(requests, VIEWS, name)]
-        vectors = encode(stacked, model=self.encoder, store=store).reshape(len(names), len(requests), -1)
-        views = dict(zip(names, vectors, strict=True))
-        return {
-            f"{term.view} x {term.field}": np.float32(term.weight)
-            * standardised(cosines(views[term.view], self.fields[term.field]))
-            for term in self.terms
-        }
+        views = encoded_views(self.terms, requests, partial(encode, model=self.encoder, store=store))
+        return weighted(self.terms, views, self.fields)
+
+
+def encoded_views(
+    terms: Sequence[Part], requests: pd.DataFrame, encode: Callable[[list[str]], FloatArray]
+) -> dict[str, FloatArray]:
+    """The vectors of every view of requests that `terms` read, each of shape (len(requests), width). `encode`: is
+    called once for all views, so that a single request waits for the encoder once."""
+    names = sorted({term.view for term in terms})
+    stacked = [text for name in names for text in texts(requests, VIEWS, name)]
+    # Each text once: the views of a user's request are mostly one text.
+    row_of = {text: row for row, text in enumerate(dict.fromkeys(stacked))}
+    vectors = encode(list(row_of))[[row_of[text] for text in stacked]]
+    return dict(zip(names, vectors.reshape(len(names), len(requests), -1), strict=True))
+
+
+def weighted(
+    terms: Sequence[Part], views: Mapping[str, FloatArray], fields: Mapping[str, FloatArray], mark: str = ""
+) -> dict[str, FloatArray]:
+    """The standardised cosine of each term times its weight, shape (n_requests, n_servers), by ``view x field`` with
+    `mark` behind it."""
+    return {
+        f"{term.view} x {term.field}{mark}": np.float32(term.weight)
+        * standardised(cosines(views[term.view], fields[term.field]))
+        for term in terms
+    }
 
 
 def standardised(scores: FloatArray) -> FloatArray:

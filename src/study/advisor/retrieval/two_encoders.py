@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-import numpy as np
 import pandas as pd
 
 from study.advisor.arrays import FloatArray
 from study.advisor.encoders import mpnet
-from study.advisor.encoders.sentence import cosines
-from study.advisor.retrieval.field_dense import FieldDense, standardised
-from study.advisor.retrieval.fields import FIELDS, VIEWS, texts
+from study.advisor.retrieval.field_dense import FieldDense, encoded_views, weighted
+from study.advisor.retrieval.fields import FIELDS, texts
 
 
 @dataclass
@@ -40,14 +39,6 @@ class TwoEncoders(FieldDense):
     def contributions(self, requests: pd.DataFrame, *, store: bool = True) -> dict[str, FloatArray]:
         """The weighted terms of the score by ``view x field`` or ``view x field, mpnet``, each of shape (len(requests),
         n_servers)."""
-        names = sorted({term.view for term in self.large_terms})
-        stacked = [text for name in names for text in texts(requests, VIEWS, name)]
-        # Each text once: the views of a user's request are mostly one text.
-        row_of = {text: row for row, text in enumerate(dict.fromkeys(stacked))}
-        vectors = mpnet.encode(list(row_of), store=store)[[row_of[text] for text in stacked]]
-        views = dict(zip(names, vectors.reshape(len(names), len(requests), -1), strict=True))
-        return super().contributions(requests, store=store) | {
-            f"{term.view} x {term.field}, mpnet": np.float32(term.weight)
-            * standardised(cosines(views[term.view], self.large_fields[term.field]))
-            for term in self.large_terms
-        }
+        views = encoded_views(self.large_terms, requests, partial(mpnet.encode, store=store))
+        large = weighted(self.large_terms, views, self.large_fields, ", mpnet")
+        return super().contributions(requests, store=store) | large

@@ -17,7 +17,7 @@ import pandas as pd
 from study.advisor.arrays import FloatArray
 from study.advisor.encoders import mpnet
 from study.advisor.encoders.sentence import DIMENSION, WITHOUT_TORCH, cosines, encode, model_version, without_torch
-from study.advisor.retrieval.field_dense import FieldDense, standardised
+from study.advisor.retrieval.field_dense import FieldDense
 from study.advisor.retrieval.fields import TASK_FIELDS, VIEWS, texts
 from study.advisor.retrieval.names import Product, ProductNames, Spelling
 from study.advisor.retrieval.ranking import tie_order, top_k
@@ -56,14 +56,11 @@ def explain(system: FieldDense, request: pd.DataFrame) -> tuple[FloatArray, dict
         # Named by the server's field; the views of a request of one sentence differ little.
         part = f"semantic ({name.partition(' x ')[2]})"
         parts[part] = parts.get(part, np.float32(0)) + (values[0] - values[0].mean()) / np.float32(spread)
-    total = standardised(summed)[0] + system.prior
     if system.priors:
-        parts[" and ".join(system.priors)] = np.broadcast_to(system.prior, total.shape)
-    if system.products is not None:
-        named = system.products.named(texts(request, VIEWS, "request"))[0]
-        parts["product"] = np.float32(system.product_bonus) * named
-        total = total + parts["product"]
-    return total, parts
+        parts[" and ".join(system.priors)] = system.prior
+    if (bonus := system.bonus(request)) is not None:
+        parts["product"] = bonus[0]
+    return system.total(terms, bonus)[0], parts
 
 
 @dataclass(eq=False)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +24,7 @@ import pandas as pd
 from study.advisor.arrays import Float64Array, FloatArray
 from study.advisor.encoders import nearest
 from study.advisor.encoders.sentence import DIMENSION, WITHOUT_TORCH, encode, model_version
-from study.advisor.retrieval.field_dense import FieldDense, Part, combined_priors
+from study.advisor.retrieval.field_dense import FieldDense, Part, combined_priors, encoded_views
 from study.advisor.retrieval.fields import FIELDS, VIEWS, texts
 from study.advisor.retrieval.names import ProductNames
 from study.advisor.saved.contract import Recommendation, require_request
@@ -129,10 +130,7 @@ class LargeFieldDense(SavedFieldDense):
 
     def views(self, requests: pd.DataFrame) -> dict[str, FloatArray]:
         """The vectors of every view of requests that the score reads, each of shape (len(requests), width)."""
-        names = sorted({term.view for term in self.system.terms})
-        stacked = [text for name in names for text in texts(requests, VIEWS, name)]
-        vectors = encode(stacked, model=self.system.encoder, store=False).reshape(len(names), len(requests), -1)
-        return dict(zip(names, vectors, strict=True))
+        return encoded_views(self.system.terms, requests, partial(encode, model=self.system.encoder, store=False))
 
     def recommend(
         self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = "", k: int = 5
