@@ -5,7 +5,7 @@ Columns: task_id, seed, then ``<metric>@<k>`` (``ndcg@10``), values in [0, 1], N
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import pandas as pd
@@ -38,14 +38,17 @@ def measure(column: str) -> tuple[str, int] | None:
     return (name, int(cutoff)) if name in metrics.PER_TASK and cutoff.isdecimal() and int(cutoff) > 0 else None
 
 
-def check(frame: pd.DataFrame, file: Path | None = None) -> pd.DataFrame:
-    """Return the frame if it is a per-task table of the same tasks for every seed; raise `StudyError` otherwise."""
+def check(frame: pd.DataFrame, file: Path | None = None, *, measures: Collection[str] = ()) -> pd.DataFrame:
+    """Return the frame if it is a per-task table of the same tasks for every seed; raise `StudyError` otherwise.
+
+    `measures`: columns that may stand beside ``<metric>@<k>``, with values in [0, 1] as well.
+    """
     fix = "run the system again"
     if missing := [key for key in KEYS if key not in frame]:
         raise StudyError("the per-task table lacks a column", file=file, column=missing[0], fix=fix)
     values = frame.drop(columns=KEYS)
     for column in values:
-        if measure(str(column)) is None:
+        if column not in measures and measure(str(column)) is None:
             known = ", ".join(metrics.PER_TASK)
             raise StudyError("not a metric@k column", file=file, column=str(column), fix=f"use one of {known}, then @k")
         outside = ~(values[column].isna() | values[column].between(0, 1 + 1e-9)).to_numpy()

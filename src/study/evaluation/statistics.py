@@ -302,7 +302,7 @@ def _task_means(name: str, frame: pd.DataFrame, metrics: Sequence[str]) -> pd.Da
     for metric in metrics:
         if metric not in frame:
             raise StudyError(f"the per-task table of the {name} lacks a metric", column=metric, fix="evaluate it again")
-    return per_task.check(frame).groupby("task_id")[list(metrics)].mean(skipna=False)
+    return per_task.check(frame, measures=metrics).groupby("task_id")[list(metrics)].mean(skipna=False)
 
 
 def _pair(system: pd.Series, reference: pd.Series) -> pd.DataFrame:
@@ -353,6 +353,7 @@ def compare_all(
 
     Args:
         frames: per-task tables by system, the reference among them.
+        metrics: columns of the tables, also such as have no cutoff.
         alternative: ``greater`` asks whether the system is better than the reference.
         resamples: of the randomisation test, at least this many, and `per_comparison` times the size of the family, so
             that its smallest possible p-value stays below 1 / per_comparison after correction.

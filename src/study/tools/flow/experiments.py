@@ -336,15 +336,11 @@ def summary(protocol: str, system: str, answers: pd.DataFrame) -> dict[str, obje
 
 def compare_calls(protocol: str, runs: Mapping[str, pd.DataFrame], reference: str) -> pd.DataFrame:
     """Every system against the reference, paired over tools; Tool, Param and AST are one family."""
-    # The three measures are hits of one answer, and the comparison knows hits by this name.
-    as_hits = {measure: f"hit_rate@{number}" for number, measure in enumerate(MEASURES, start=1)}
     frames = {}
     for name, answers in runs.items():
-        units = answers.groupby("unit")[list(MEASURES)].mean().rename(columns=as_hits)
+        units = answers.groupby("unit")[list(MEASURES)].mean()
         frames[name] = units.rename_axis("task_id").reset_index().assign(seed=results.SEED)
-    table = compare_all(frames, reference, list(as_hits.values()), results.SEED)
-    names = {hit: measure for measure, hit in as_hits.items()}
-    return table.assign(metric=table["metric"].map(names), unit="tool", protocol=protocol)
+    return compare_all(frames, reference, MEASURES, results.SEED).assign(unit="tool", protocol=protocol)
 
 
 def report_flow(flow: Flow) -> None:
