@@ -216,7 +216,7 @@ class Shelf:
         official = pick("official", "official", "is_official", (False,))
         status, updated = pick("status", "status", "", ("active",)), pick("updated", "updated", "", ("",))
         language = "" if listed is None else listed["language_tokens"].partition(",")[0]
-        spoken = (language,) if language else ()
+        spoken: tuple[str, ...] = (language,) if language else ()
         if language:
             sources["language"] = DATASET
         started = None if server is None else known_start(server, claimed=True)
