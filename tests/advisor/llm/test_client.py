@@ -6,6 +6,7 @@ import time
 import pytest
 
 from study.advisor.llm import client as llm
+from study.advisor.llm import settings
 from study.base.errors import StudyError
 from study.reranking.replies import holds_replies
 from tests.advisor.llm.scripted_endpoint import ask, limited
@@ -26,6 +27,27 @@ def test_a_plain_answer(server, client, monkeypatch):
     assert path == "/v1/chat/completions"
     assert body == {"model": "m", "messages": [{"role": "user", "content": "hi"}], "temperature": 0}
     assert authorization == "Bearer secret"
+
+
+def test_an_endpoint_needs_a_models_name_which_a_local_address_holds(monkeypatch, tmp_path):
+    address = "http://127.0.0.1:9/v1"
+    for variable in ("T2M_LLM_MODEL", "T2M_LLM_URL", "T2M_LLM_MODE"):
+        monkeypatch.delenv(variable, raising=False)
+    made, name = settings.connect("local:smollm", cassette=tmp_path / "kept.jsonl")
+    assert (made.base_url, made.mode, made.cassette, name) == (
+        "local:smollm",
+        "record",
+        tmp_path / "kept.jsonl",
+        "smollm",
+    )
+    assert made.timeout == settings.endpoint_settings("local").timeout
+    with pytest.raises(StudyError, match="no name"):
+        settings.connect(address)
+    monkeypatch.setenv("T2M_LLM_MODEL", "large")
+    assert [settings.connect(address, stated)[1] for stated in ("", "own")] == ["large", "own"]
+    monkeypatch.setenv("T2M_LLM_URL", address)
+    made, name = settings.connect()
+    assert (made.base_url, made.mode, name) == (address, "off", "large")
 
 
 @pytest.mark.parametrize("fault", ["broken", "busy", "html", "torn"])
