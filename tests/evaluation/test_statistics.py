@@ -296,6 +296,19 @@ def test_compare_all_corrects_the_whole_family(frames):
             statistics.compare_all(frames, reference, metrics, seed=0)
 
 
+def test_measures_without_a_cutoff_are_compared_by_their_own_names(frames):
+    named = {name: table.rename(columns={"ndcg@10": "tool", "recall@10": "param"}) for name, table in frames.items()}
+    found = statistics.compare_all(named, "base", ["tool", "param"], seed=3, resamples=500)
+    expected = statistics.compare_all(frames, "base", ["ndcg@10", "recall@10"], seed=3, resamples=500)
+    assert found["metric"].tolist() == ["tool", "param"] * 3
+    pd.testing.assert_frame_equal(found.drop(columns="metric"), expected.drop(columns="metric"))
+    with pytest.raises(StudyError, match=r"not a metric@k column"):  # "param" is none that was asked for
+        statistics.compare_all(named, "base", ["tool"], seed=3, resamples=500)
+    outside = named | {"weak": named["weak"].assign(tool=2.0)}
+    with pytest.raises(StudyError, match="outside"):
+        statistics.compare_all(outside, "base", ["tool", "param"], seed=3, resamples=500)
+
+
 def test_a_declared_family_is_corrected_as_a_whole_whatever_has_run(frames):
     metrics, declared = ["ndcg@10"], ["weak", "strong", "same", "without a run"]
     every = statistics.compare_all(frames, "base", metrics, seed=3, resamples=2000, family=declared)
