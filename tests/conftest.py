@@ -59,8 +59,7 @@ def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     from study.base import paths
 
     folder = tmp_path_factory.mktemp("cache")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(paths, "cache", lambda: folder)
+    with paths.CACHE.within(folder):
         yield
 
 

@@ -1,5 +1,6 @@
 """The contracts of pyproject.toml: which room may import which; a broken one is caught."""
 
+import ast
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,14 @@ def lint(folder: Path) -> subprocess.CompletedProcess[str]:
 def test_every_import_keeps_the_order_of_rooms():
     done = lint(REPOSITORY)
     assert done.returncode == 0, done.stdout
+
+
+def test_nothing_but_tests_needs_a_library_for_tests():
+    for file in [*(REPOSITORY / "src").rglob("*.py"), *(REPOSITORY / "baselines").rglob("*.py")]:
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not {name.partition(".")[0] for name in names} & {"unittest", "pytest", "hypothesis"}, file
 
 
 @pytest.mark.slow

@@ -8,8 +8,11 @@ from pathlib import Path
 
 from platformdirs import user_data_path
 
+from study.base.stand_in import StandIn
+
 # The variable that names a folder with copies of public files, for machines without a network.
 MIRROR = "T2M_MIRROR"
+CACHE = StandIn[Path]()  # for `cache`
 
 
 def root() -> Path:
@@ -75,4 +78,4 @@ def models(dataset: str) -> Path:
 
 def cache() -> Path:
     """Disposable intermediate files: text embeddings, checkpoints of running trainings."""
-    return root() / ".cache"
+    return CACHE() or root() / ".cache"

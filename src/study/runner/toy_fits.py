@@ -5,23 +5,21 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from study.advisor.encoders import mpnet, sentence
 from study.advisor.llm.client import Client
-from study.advisor.llm.settings import OVERRIDES
-from study.base import paths
+from study.advisor.llm.settings import CLIENT
+from study.base import files, paths
 from study.config.changes import change_settings, with_tuned_values
 from study.config.compose import build_system, choices, load, plain
 from study.data.dataset import Dataset
@@ -95,18 +93,17 @@ def fit(
     by a kill. Returns: the system, and whether it was stopped, and went on."""
     limit_threads(1)
     work.mkdir(parents=True)
-    settings, replace, count = OmegaConf.create({"name": case.system, "model": dict(model)}), os.replace, 0
+    settings, count = OmegaConf.create({"name": case.system, "model": dict(model)}), 0
 
-    def stopping(source: Any, target: Any, **options: Any) -> None:
-        """Put no file in place that is the second one below `work`."""
+    def stopping(path: Path) -> None:
+        """Let no file come that is the second one below `work`."""
         nonlocal count
-        count += work in Path(target).parents
+        count += work in path.parents
         if count == 2:
             raise _Stopped
-        replace(source, target, **options)
 
     try:
-        with patch.object(os, "replace", stopping if stop else replace):
+        with files.WATCH.within(stopping) if stop else nullcontext():
             (system := build_system(settings)).fit(data, split, seed=SEED, workdir=work)
         return system, False
     except _Stopped:
@@ -124,19 +121,18 @@ def stand_ins(cache_folder: Path) -> Iterator[set[str]]:
     systems are silent. Yields the names of the encoders that are used (of `study.runner.identity.ENCODERS`)."""
     used = set[str]()
 
-    def encoder(name: str, dimension: int) -> Callable[..., np.ndarray]:
-        def embed(texts: list[str], *_: str) -> np.ndarray:
+    def encoder(name: str, dimension: int) -> sentence.Embed:
+        def embed(texts: list[str]) -> np.ndarray:
             used.add(name)
             return _embed_texts(texts, dimension)
 
         return embed
 
     with (
-        patch.object(paths, "cache", lambda: cache_folder),
-        patch.object(sentence, "_embed", encoder("minilm", sentence.DIMENSION)),
-        patch.object(mpnet, "_embed", encoder("mpnet", mpnet.DIMENSION)),
-        patch.object(Client, "post", _reply),
-        patch.dict(os.environ, {OVERRIDES["mode"]: "off"}),
+        paths.CACHE.within(cache_folder),
+        sentence.EMBED.within(encoder("minilm", sentence.DIMENSION)),
+        mpnet.EMBED.within(encoder("mpnet", mpnet.DIMENSION)),
+        CLIENT.within(_ByHash),
     ):
         logging.disable(logging.WARNING)
         try:
@@ -157,19 +153,22 @@ def _word(word: str, dimension: int) -> np.ndarray:
     return np.random.default_rng(zlib.crc32(word.encode())).standard_normal(dimension)
 
 
-def _reply(client: Client, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """A reply that the text of a request decides: a grade, or the first ten candidates in an order with one exchanged
-    for a candidate below them."""
-    text = json.dumps(body["messages"], sort_keys=True)
-    if "logprobs" in body:
-        chance = zlib.crc32(text.encode()) % 1000 / 1000
-        shares = {"0": 1.01 - chance, "2": chance + 0.01}
-        top = [{"token": digit, "logprob": float(np.log(share))} for digit, share in shares.items()]
-        return {"choices": [{"message": {"content": "2"}, "logprobs": {"content": [{"top_logprobs": top}]}}]}
-    prompt = body["messages"][-1]["content"]
-    task = int(re.findall(r'<task>\n\{"id": (\d+)', prompt)[0])
-    candidates = list(map(int, re.findall(r'^\{"id": (\d+)', prompt.split("<candidates>")[1], re.MULTILINE)))
-    rng = np.random.default_rng(zlib.crc32(text.encode()))
-    servers = [candidates[rank] for rank in rng.permutation([*range(9), 9 + rng.integers(0, 5)])]
-    content = json.dumps({"task": task, "servers": servers, "explanation": ""})
-    return {"choices": [{"message": {"content": content}}]}
+class _ByHash(Client):
+    """A client without an endpoint."""
+
+    def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """A reply that the text of a request decides: a grade, or the first ten candidates in an order with one
+        exchanged for a candidate below them."""
+        text = json.dumps(body["messages"], sort_keys=True)
+        if "logprobs" in body:
+            chance = zlib.crc32(text.encode()) % 1000 / 1000
+            shares = {"0": 1.01 - chance, "2": chance + 0.01}
+            top = [{"token": digit, "logprob": float(np.log(share))} for digit, share in shares.items()]
+            return {"choices": [{"message": {"content": "2"}, "logprobs": {"content": [{"top_logprobs": top}]}}]}
+        prompt = body["messages"][-1]["content"]
+        task = int(re.findall(r'<task>\n\{"id": (\d+)', prompt)[0])
+        candidates = list(map(int, re.findall(r'^\{"id": (\d+)', prompt.split("<candidates>")[1], re.MULTILINE)))
+        rng = np.random.default_rng(zlib.crc32(text.encode()))
+        servers = [candidates[rank] for rank in rng.permutation([*range(9), 9 + rng.integers(0, 5)])]
+        content = json.dumps({"task": task, "servers": servers, "explanation": ""})
+        return {"choices": [{"message": {"content": content}}]}

@@ -9,11 +9,13 @@ from pathlib import Path
 from study.advisor.arrays import FloatArray
 from study.advisor.encoders import fetched
 from study.advisor.encoders.numpy_transformer import Transformer
-from study.advisor.encoders.sentence import cached
+from study.advisor.encoders.sentence import Embed, cached
 from study.base import paths
+from study.base.stand_in import StandIn
 
 NAME = "mpnet"
 DIMENSION = 768
+EMBED = StandIn[Embed]()  # for the weights
 LONGEST = 384  # tokens of a text that are read at most, as the model's authors state
 
 
@@ -24,7 +26,7 @@ def encode(texts: Sequence[str], *, store: bool = True) -> FloatArray:
     """
     folder = paths.cache() / "embeddings" / "mpnet" if store else None
     identity = version() if store else ""  # names what is kept
-    return cached(texts, _embed, identity=identity, dimension=DIMENSION, folder=folder)
+    return cached(texts, EMBED() or _embed, identity=identity, dimension=DIMENSION, folder=folder)
 
 
 def version() -> str:

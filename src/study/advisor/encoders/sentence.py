@@ -25,6 +25,7 @@ from study.advisor.encoders import fetched
 from study.base import paths
 from study.base.errors import StudyError
 from study.base.files import replacing
+from study.base.stand_in import StandIn
 
 if TYPE_CHECKING:
     from study.advisor.encoders.numpy_transformer import Transformer
@@ -44,6 +45,7 @@ SHARD = 1024
 _BLAS = ThreadpoolController()
 
 Embed = Callable[[list[str]], FloatArray]
+EMBED = StandIn[Embed]()  # for the weights of this encoder
 
 
 def encode(texts: Sequence[str], *, model: str = "minilm", store: bool = True) -> FloatArray:
@@ -57,7 +59,8 @@ def encode(texts: Sequence[str], *, model: str = "minilm", store: bool = True) -
     """
     identity = model_version(model)
     folder = paths.cache() / "embeddings" / model if store else None
-    return cached(texts, lambda new: _embed(new, model), identity=identity, dimension=DIMENSION, folder=folder)
+    embed = EMBED() or (lambda new: _embed(new, model))
+    return cached(texts, embed, identity=identity, dimension=DIMENSION, folder=folder)
 
 
 def cosines(queries: FloatArray, vectors: FloatArray) -> FloatArray:

@@ -13,9 +13,12 @@ from study.advisor.llm.weights import OWN, LocalModels, model_path
 from study.base import paths
 from study.base.errors import StudyError
 from study.base.settings import build_settings, read_keys
+from study.base.stand_in import StandIn
 
 # Environment variables that stand in for the keys of the same name, so that recording changes no file.
 OVERRIDES = {"mode": "T2M_LLM_MODE", "base_url": "T2M_LLM_URL"}
+# For the clients that `Endpoint.client` makes: another class, of whose replies nothing is recorded.
+CLIENT = StandIn[type[llm.Client]]()
 MODEL = "T2M_LLM_MODEL"  # environment variable: the model's name at an endpoint of one's own
 
 
@@ -37,7 +40,7 @@ class Endpoint:
         """A client that keeps replies in `cassette`; None is for the mode ``off``."""
         names = "key_variable timeout retries pause longest_pause concurrency max_bytes"
         options = {name: getattr(self, name) for name in names.split()}
-        return llm.Client(self.base_url, self.mode, cassette, **options)
+        return (CLIENT() or llm.Client)(self.base_url, self.mode, cassette, **options)
 
 
 def endpoint_settings(name: str) -> Endpoint:
@@ -45,6 +48,7 @@ def endpoint_settings(name: str) -> Endpoint:
     file = paths.conf() / "llm" / f"{name}.yaml"
     values = read_keys(file, [field.name for field in fields(Endpoint)], fix="name a file of conf/llm")
     named = {key: os.environ[variable] for key, variable in OVERRIDES.items() if os.environ.get(variable)}
+    named |= {"mode": "off"} if CLIENT() else {}
     return build_settings(Endpoint, values | named, file)
 
 
