@@ -22,12 +22,9 @@ import pandas as pd
 from filelock import FileLock, Timeout
 
 from study.base.errors import StudyError, explained, require_file
-from study.base.stand_in import StandIn
 
 MADE = "take it from git, or make it again"  # what to do about a table of `results`
 SALT = 32  # bytes
-# For nothing: what is told of every path before `replacing` puts a file in its place, and may stop that.
-WATCH = StandIn[Callable[[Path], None]]()
 ABANDONED = 3600  # seconds after which a temporary file has no writer any more
 
 
@@ -83,8 +80,6 @@ def replacing(path: Path) -> Iterator[Path]:
         yield temporary
         # mkstemp makes private files; results are meant to be read by everyone.
         temporary.chmod(0o644)
-        if (watch := WATCH()) is not None:
-            watch(path)
         temporary.replace(path)
     except StudyError as error:
         if error.file == temporary:  # a file within a file: the user knows the outer one

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
+import sys
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
@@ -19,7 +21,8 @@ from omegaconf import DictConfig, OmegaConf
 from study.advisor.encoders import mpnet, sentence
 from study.advisor.llm.client import Client
 from study.advisor.llm.settings import CLIENT
-from study.base import files, paths
+from study.base import paths
+from study.base.stand_in import StandIn
 from study.config.changes import change_settings, with_tuned_values
 from study.config.compose import build_system, choices, load, plain
 from study.data.dataset import Dataset
@@ -103,12 +106,28 @@ def fit(
             raise _Stopped
 
     try:
-        with files.WATCH.within(stopping) if stop else nullcontext():
+        _audit_renames()
+        with _RENAMED.within(stopping) if stop else nullcontext():
             (system := build_system(settings)).fit(data, split, seed=SEED, workdir=work)
         return system, False
     except _Stopped:
         (system := build_system(settings)).fit(data, split, seed=SEED, workdir=work)
         return system, True
+
+
+# Within a block: what is told of every path before a file is put there, and may stop that.
+_RENAMED = StandIn[Callable[[Path], None]]()
+
+
+@cache
+def _audit_renames() -> None:
+    """Let the interpreter tell `_RENAMED` of `os.replace` and `os.rename`, whoever calls them, from now on."""
+
+    def told(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "os.rename" and (watch := _RENAMED()) is not None:
+            watch(Path(os.fsdecode(arguments[1])))
+
+    sys.addaudithook(told)
 
 
 class _Stopped(BaseException):
