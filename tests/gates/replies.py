@@ -100,7 +100,9 @@ def variants() -> None:
     """The orders and wordings of `study.analysis.usefulness.contribution`."""
     settings = read_settings(contribution.Contribution, paths.conf() / "usefulness" / "contribution.yaml")
     data, split = load_inputs(DATASET, settings.protocol)
-    tasks = np.sort(np.random.default_rng(settings.seed).permutation(split.tasks(settings.part))[: settings.tasks])
+    order = np.random.default_rng(settings.seed).permutation(split.tasks(settings.part))
+    tasks = np.sort(order[: settings.tasks])
+    few = np.flatnonzero(np.isin(tasks, order[: settings.full_cards]))
     parts = [f"dataset={DATASET}", f"protocol={settings.protocol}"]
     base = build_system(load([*parts, f"system={contribution.BASE}"]).system)
     base.fit(data, split, seed=settings.seed, workdir=Path("/nowhere"))
@@ -109,10 +111,14 @@ def variants() -> None:
     pools = candidate_pools(base, tasks)
     with keys_asked(asked):
         answers, counts = contribution.ask_variants(kept, system.question, data, tasks, pools, settings)
+        some = [pools[row] for row in few]
+        cards, counted = contribution.ask_full_cards(kept, system.question, data, tasks[few], some)
     compare(contribution.CASSETTE, asked)
     before = json.loads((paths.results(DATASET) / "usefulness" / "contribution.json").read_text())["answers"]
-    check("answers contribution", counts == before)
-    found = contribution.summary(answers, pools, split.part(settings.part)[tasks], settings).set_index("variant")
+    check("answers contribution", counts | counted == before)
+    relevant = split.part(settings.part)[tasks]
+    parts = (answers, pools, relevant), (cards, some, relevant[few])
+    found = pd.concat([contribution.summary(*part, settings) for part in parts]).set_index("variant")
     table = pd.read_csv(paths.results(DATASET) / "usefulness" / "contribution.csv", index_col="variant")
     same = np.isclose(found, table.loc[found.index, found.columns], rtol=1e-5, atol=1e-9, equal_nan=True).all()
     check("table contribution", same, f"{len(found)} of {len(table)} variants; the other one is trained")

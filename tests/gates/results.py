@@ -103,6 +103,8 @@ CORRECTIONS: dict[str, str] = {
         ),
         "one more system: t2mrec_in_batch_set",
     ),
+    "results/task2mcp/cassettes/contribution.jsonl": "40 more replies, to the paper's cards; every other line as it was",
+    "results/task2mcp/usefulness/contribution.csv": "the row `full cards`, numbers of tasks, and `listwise` trained again",
     "results/task2mcp/tables/agent_model.csv": "T2MAgent anew: another trial",
     "results/task2mcp/records/agent_model.json": "T2MAgent anew: another trial",
     "results/task2mcp/sweeps/*/record.json": "a key says of which settings, data and version a search is",

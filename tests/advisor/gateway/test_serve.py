@@ -195,7 +195,7 @@ def test_what_was_listed_belongs_to_a_program_and_not_to_its_name(served):
 
 @pytest.mark.parametrize("method", ["routed", "intent"])
 def test_every_interface_ranks_by_the_same_texts_of_tools(served, toy, run, method):
-    """A tool whose parameters speak of other things: nearest by its description, and not by the whole of it."""
+    """A tool whose parameters speak of other things: nearest by its description, and not by all of its definition."""
     tools = (Tool(0, "read", "read a file", schema(a="map, price, mail, send")), Tool(0, "t", "read a file or mail"))
     odd = ToolCatalog("toy", (Server("fs", "Files", "read and write a file"),), tools)
     save_catalog(toy, odd)
@@ -210,8 +210,8 @@ def test_every_interface_ranks_by_the_same_texts_of_tools(served, toy, run, meth
     for document in ("template", "name_desc"):
         output = run("find", words, "--catalogue", "toy", "--method", method, "--document", document, "--json").output
         found[document] = [entry["tool"]["name"] for entry in json.loads(output)]
-    assert found == {"template": ["t", "read"], "name_desc": ["read", "t"]}
-    assert served(work, settings=settings, published=odd) == found["template"]
+    assert found == {"template": ["read", "t"], "name_desc": ["read", "t"]}
+    assert served(work, settings=settings, published=odd) == ["read", "t"]
 
 
 @pytest.mark.parametrize(

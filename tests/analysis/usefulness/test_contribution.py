@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from study.advisor.llm.client import Usage
 from study.analysis.framework import load_settings
-from study.analysis.usefulness.contribution import Contribution, ask_variants, summary
+from study.analysis.usefulness.contribution import Contribution, ask_full_cards, ask_variants, summary
 from study.reranking.language_model import Question
 from study.reranking.system import Rules
 from tests.reranking.misbehaving_endpoint import pool_of, task_of
@@ -69,6 +69,32 @@ def test_a_model_that_follows_the_servers_alone():
     # Four from below the first four break the configured rules, so that T2MRec's order stays.
     assert found.loc["model", "diff"] == 0
     assert counts["model"] == {"answered": 0, "fallbacks": {"too_many_substitutions": TASKS}}
+
+
+def test_full_cards_show_every_field_in_full_where_short_ones_cut_two():
+    data, pools = make_data(TASKS, 50), [np.arange(POOL)] * TASKS
+    data.servers["description"] = "word " * 40
+    question = Question("m", rules=Rules(K, 2), longest=80, fields=("name", "description"), explanation=0)
+    shown = []
+
+    def client():
+        copying = planted(lambda ids: ids)
+        return SimpleNamespace(
+            **vars(copying) | {"chat": lambda *words, **how: shown.append(words[1]) or copying.chat(*words, **how)}
+        )
+
+    ask_variants(client(), replace(question, fields=("id", *question.fields)), data, np.arange(TASKS), pools, SETTINGS)
+    short = shown[0][1]["content"]
+    shown.clear()
+    answers, counts = ask_full_cards(client(), question, data, np.arange(TASKS), pools)
+    assert counts == {"full cards": {"answered": TASKS, "fallbacks": {}}}
+    assert [order[:K].tolist() for order in answers["full cards"][1]] == [[0, 1, 2, 3]] * TASKS
+    full = shown[0][1]["content"]
+    cards = [json.loads(line) for text in (short, full) for line in text.split("\n") if line.startswith('{"id"')]
+    few, many = cards[1], cards[-1]
+    assert {*few} == {"id", "name", "description"} < {*many}
+    assert {"language", "category", "license", "official"} <= {*many}
+    assert len(few["description"]) <= 81 < len(many["description"])
 
 
 def test_random_answers_keep_the_rules():

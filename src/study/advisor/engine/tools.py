@@ -14,7 +14,6 @@ from study.advisor.arrays import FloatArray, IntArray
 from study.advisor.encoders.choose import Embedder, quick_embedder
 from study.advisor.engine.intent.feedback import FeedbackStore
 from study.advisor.engine.intent.recommender import Context, IntentRecommender, Requirements
-from study.advisor.engine.intent.settings import intent_settings
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.index import Settings, ToolIndex, within
 from study.advisor.retrieval.ranking import best, tie_order
@@ -78,8 +77,8 @@ class ToolAnswer:
 class Tools:
     """The tools of one catalogue, ready to be searched by every method.
 
-    `document`: form of their texts, for every method. `keys`, `store`, `experiment`, `requirements`: of
-    `IntentRecommender`.
+    `document`: form of the texts that are searched; requests and intents are matched with names and descriptions, as
+    they were measured. `keys`, `store`, `experiment`, `requirements`: of `IntentRecommender`.
     """
 
     def __init__(
@@ -95,8 +94,12 @@ class Tools:
     ) -> None:
         self.catalog, self.embedder, self.document = catalog, embedder or quick_embedder(), document
         self.indexes = dict[tuple[str, bool], ToolIndex]()
-        self.how: dict[str, Any] = {"store": store, "keys": keys, "experiment": experiment}
-        self.how["requirements"] = requirements
+        self.how: dict[str, Any] = {
+            "store": store,
+            "keys": keys,
+            "experiment": experiment,
+            "requirements": requirements,
+        }
 
     def index(self, method: str = "dense", *, decompose: bool = False) -> ToolIndex:
         """The search by one of `SEARCHES`."""
@@ -108,15 +111,12 @@ class Tools:
     @cached_property
     def router(self) -> Router:
         """The search by a server's and a tool's description (MCP-Zero)."""
-        return Router(self.catalog, Routing(document=self.document), self.embedder)
+        return Router(self.catalog, Routing(), self.embedder)
 
     @cached_property
     def recommender(self) -> IntentRecommender:
         """The ranking by intent."""
-        intentions = intent_settings()
-        ranking = replace(intentions.ranking, document=self.document)
-        how = self.how | {"intentions": replace(intentions, ranking=ranking)}
-        return IntentRecommender(self.catalog, embedder=self.embedder, **how)
+        return IntentRecommender(self.catalog, embedder=self.embedder, **self.how)
 
     @cached_property
     def tokens(self) -> IntArray:

@@ -1,6 +1,6 @@
 """What a language model adds to T2MRec's pools, on validation tasks: its order against other ways to order a pool, that
-is the same pools in random orders (any ten may be named), with another prompt, by the listwise re-ranker, and random
-orders within the model's rules."""
+is the same pools in random orders (any ten may be named), with another prompt, with the paper's cards, by the listwise
+re-ranker, and random orders within the model's rules."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ from study.evaluation.metrics import ndcg
 from study.evaluation.statistics import mean_interval
 from study.reranking.language_model import LanguageModelReranker, Question, condensed
 from study.reranking.listwise import candidate_pools
+from study.reranking.prompt import ATTRIBUTES
 from study.reranking.replies import cassette
 from study.runner.inputs import load_inputs
 from study.runner.processes import limit_threads
 
 CASSETTE = "contribution"
 BASE = "t2mrec_same_training"  # whose pools are shown
+EXPLANATION = 300  # characters, about two sentences; the paper asks for a brief one
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Contribution:
     tasks: int
     permutations: int
     prompt_file: str
+    full_cards: int
     draws: int
     k: int
     seed: int
@@ -74,10 +77,15 @@ def contribution(study: Context) -> Tables:
     client = endpoint_settings(system.endpoint).client(cassette(dataset, CASSETTE))
     client.condense = lambda reply: without_texts(condensed(reply))
     answers, counts = ask_variants(client, system.question, data, tasks, pools, settings)
+    few = np.flatnonzero(np.isin(tasks, order[: settings.full_cards]))
+    some = [pools[row] for row in few]
+    with_cards, counted = ask_full_cards(client, system.question, data, tasks[few], some)
     listwise.fit(data, split, seed=settings.seed, workdir=workdir)
     answers["listwise"] = pools, listwise.rerank(tasks, pools)
-    study.facts.update({"answers": counts, "models": sorted(client.usage.models)})
-    return {"contribution": summary(answers, pools, split.part(settings.part)[tasks], settings)}
+    study.facts.update({"answers": counts | counted, "models": sorted(client.usage.models)})
+    relevant = split.part(settings.part)[tasks]
+    tables = summary(answers, pools, relevant, settings), summary(with_cards, some, relevant[few], settings)
+    return {"contribution": pd.concat(tables)}
 
 
 def ask_variants(
@@ -110,6 +118,18 @@ def ask_variants(
     return answers, counts | {"tokens": [client.usage.prompt_tokens, client.usage.completion_tokens]}
 
 
+def ask_full_cards(
+    client: Client, question: Question, data: Dataset, tasks: IntArray, pools: Pools
+) -> tuple[Answers, dict[str, Any]]:
+    """As `ask_variants`, with the cards of the paper's figure 5: id, name, description and metadata, as long as a large
+    model is shown them, and with an explanation."""
+    large, fields = Question(question.model), ("id", "name", "description", *ATTRIBUTES)
+    shown = replace(question, longest=large.longest, fields=fields, tokens=large.tokens, explanation=EXPLANATION)
+    reranker = LanguageModelReranker(client, shown)
+    answers: Answers = {"full cards": (pools, reranker.many(data, tasks, pools))}
+    return answers, {"full cards": {"answered": reranker.answered, "fallbacks": dict(sorted(reranker.faults.items()))}}
+
+
 def without_texts(reply: Any) -> Any:
     """A reply whose JSON answer keeps its identifiers alone: a task's name is not ours to pass on."""
     message = reply["choices"][0]["message"]
@@ -131,10 +151,10 @@ def summary(answers: Answers, pools: Pools, relevant: sp.csr_matrix, settings: C
         pools: T2MRec's own order.
         relevant: labelled servers, shape (len(pools), n_servers).
 
-    Returns: columns variant, runs, ndcg@k and diff, its difference from T2MRec's order, with a 95 % interval over
-        tasks; shown_tau, Kendall's tau of the first k with the order they were shown in; shown_first, the share of the
-        first k shown that are among the first k (k / pool by chance); jaccard, the mean Jaccard index of the first k of
-        two runs of the same row.
+    Returns: columns variant, runs, tasks, ndcg@k and diff, its difference from T2MRec's order, with a 95 % interval
+        over tasks; shown_tau, Kendall's tau of the first k with the order they were shown in; shown_first, the share of
+        the first k shown that are among the first k (k / pool by chance); jaccard, the mean Jaccard index of the first
+        k of two runs of the same row.
     """
     k, rows = settings.k, []
     kinds = {name: name.rstrip("0123456789").strip() if name != "order 0" else name for name in answers}
@@ -146,7 +166,7 @@ def summary(answers: Answers, pools: Pools, relevant: sp.csr_matrix, settings: C
         twice = [pair for a, b in combinations(own, 2) for pair in zip(firsts[a], firsts[b], strict=True)]
         values = np.mean([ndcg(firsts[name], relevant, k) for name in own], axis=0)
         places = [pd.Index(pool).get_indexer(first) for pool, first in shown]
-        row = {"variant": kind, "runs": len(own), f"ndcg@{k}": values.mean()}
+        row = {"variant": kind, "runs": len(own), "tasks": len(pools), f"ndcg@{k}": values.mean()}
         row |= mean_interval(values - before, seed=settings.seed, name="diff", prefix="diff_")
         row["shown_tau"] = np.nanmean([kendalltau(range(k), place).statistic for place in places])
         row["shown_first"] = np.mean([(place < k).mean() for place in places])
