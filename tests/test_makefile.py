@@ -10,8 +10,9 @@ import pytest
 from tests.tiny_study import REPOSITORY
 
 MADE = "results/synthetic/.made"
-# Stands in for the program; its report takes long enough for a user to write another yaml.
-STUDY = '#!/bin/sh\n[ "$1" = report ] && [ -n "$WRITTEN" ] && echo "title: Mine" > "$WRITTEN"\nexit 0\n'
+# Stands in for the program; its report takes long enough for a user to write another yaml, and for a file system whose
+# clock ticks every few milliseconds.
+STUDY = '#!/bin/sh\n[ "$1" = report ] && [ -n "$WRITTEN" ] && sleep 0.1 && echo "title: Mine" > "$WRITTEN"\nexit 0\n'
 
 
 @pytest.fixture
