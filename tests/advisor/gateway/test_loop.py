@@ -9,12 +9,13 @@ import pytest
 from study.advisor.engine.intent.feedback import FeedbackStore, feedback_of
 from study.advisor.gateway.gateway import Gateway
 from study.advisor.gateway.loop import loop_settings, run_loop
+from study.advisor.retrieval.documents import Server, Tool, ToolCatalog, save_catalog
 from study.advisor.retrieval.route import MAX_REQUESTS
 from study.base.errors import StudyError
 from study.tools.flow.finetuning import exported, read_trajectories
-from tests.advisor.gateway.served import QUICK, config, entry, scripted
+from tests.advisor.gateway.served import QUICK, ask, config, entry, scripted
 from tests.advisor.llm.scripted_endpoint import ANSWERS, replied
-from tests.toy_tools import BLOCK
+from tests.toy_tools import BLOCK, schema
 
 CALL = "<tool_call>{}</tool_call>"
 
@@ -133,3 +134,24 @@ def test_the_command(toy, run, server, tmp_path, monkeypatch):
     assert (user["content"], assistant["content"]) == ("read it", "hello")
     assert call["tool_calls"][0]["function"] == {"name": "read_file", "arguments": "{}"}
     assert [event.selected for event in feedback_of("tools-mine").events()] == ["good/read_file"]
+
+
+@pytest.mark.parametrize("method", ["routed", "intent"])
+def test_every_interface_ranks_by_the_same_texts_of_tools(served, toy, run, method):
+    """A tool whose parameters speak of other things: nearest by its description, and not by all of its definition."""
+    tools = (Tool(0, "read", "read a file", schema(a="map, price, mail, send")), Tool(0, "t", "read a file or mail"))
+    odd = ToolCatalog("toy", (Server("fs", "Files", "read and write a file"),), tools)
+    save_catalog(toy, odd)
+
+    async def work(client, gateway):
+        block = {"server": "read and write a file", "tool": "read a file"} if method == "routed" else {"task": words}
+        return [tool["name"] for tool in (await ask(client, "find_tools", **block))["tools"]]
+
+    words = BLOCK.format("read and write a file", "read a file") if method == "routed" else "read a file"
+    settings = replace(QUICK, ranking="intent" if method == "intent" else "relevance")
+    found = {}
+    for document in ("template", "name_desc"):
+        output = run("find", words, "--catalogue", "toy", "--method", method, "--document", document, "--json").output
+        found[document] = [entry["tool"]["name"] for entry in json.loads(output)]
+    assert found == {"template": ["read", "t"], "name_desc": ["read", "t"]}
+    assert served(work, settings=settings, published=odd) == ["read", "t"]

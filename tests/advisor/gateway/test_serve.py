@@ -25,14 +25,13 @@ from study.advisor.gateway import children, connection, guard, interface, live, 
 from study.advisor.gateway import gateway as module
 from study.advisor.gateway.client_config import Endpoint, read_config
 from study.advisor.gateway.gateway import HOSTS, Gateway, limited
-from study.advisor.retrieval.documents import Server, Tool, ToolCatalog, load_catalog, save_catalog
+from study.advisor.retrieval.documents import load_catalog
 from study.advisor.retrieval.texts import count_tokens
 from study.cli import agent as cli
 from study.tools.intent import lessons, outcomes
 from tests.advisor.agent.conftest import serving
 from tests.advisor.gateway.served import QUICK, SCRIPT, ask, call, config, entry, environment, gone, scripted, wait
 from tests.tiny_study import REPOSITORY
-from tests.toy_tools import BLOCK, schema
 
 
 def test_tools_are_found_described_and_called(served, catalog, tmp_path):
@@ -191,27 +190,6 @@ def test_what_was_listed_belongs_to_a_program_and_not_to_its_name(served):
         assert await call(client, "db__echo", text="x") == ('{"text": "x"}', False)
 
     served(work, scripted("db", "calls"), scripted("same", "good"), before=catalog)
-
-
-@pytest.mark.parametrize("method", ["routed", "intent"])
-def test_every_interface_ranks_by_the_same_texts_of_tools(served, toy, run, method):
-    """A tool whose parameters speak of other things: nearest by its description, and not by all of its definition."""
-    tools = (Tool(0, "read", "read a file", schema(a="map, price, mail, send")), Tool(0, "t", "read a file or mail"))
-    odd = ToolCatalog("toy", (Server("fs", "Files", "read and write a file"),), tools)
-    save_catalog(toy, odd)
-
-    async def work(client, gateway):
-        block = {"server": "read and write a file", "tool": "read a file"} if method == "routed" else {"task": words}
-        return [tool["name"] for tool in (await ask(client, "find_tools", **block))["tools"]]
-
-    words = BLOCK.format("read and write a file", "read a file") if method == "routed" else "read a file"
-    settings = replace(QUICK, ranking="intent" if method == "intent" else "relevance")
-    found = {}
-    for document in ("template", "name_desc"):
-        output = run("find", words, "--catalogue", "toy", "--method", method, "--document", document, "--json").output
-        found[document] = [entry["tool"]["name"] for entry in json.loads(output)]
-    assert found == {"template": ["read", "t"], "name_desc": ["read", "t"]}
-    assert served(work, settings=settings, published=odd) == ["read", "t"]
 
 
 @pytest.mark.parametrize(

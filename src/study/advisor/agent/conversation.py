@@ -146,14 +146,8 @@ class Agent:
         item = next((item for item in items if self.name(item.server) == server_id), None) or self.find(server_id)
         written = Written(template(specification.objective, [evidence(item)]))
         ranked = {"score": item.server.score, "parts": dict(item.server.parts)} if item.server.rank else {}
-        return (
-            self.brief(item)
-            | ranked
-            | {
-                "evidence": evidence(item),
-                "statements": self.statement_data(written, [item]),
-            }
-        )
+        said = {"evidence": evidence(item), "statements": self.statement_data(written, [item])}
+        return self.brief(item) | ranked | said
 
     def install(self, server_id: int | str, client: str = "json") -> dict[str, Any]:
         """How a server is started, and its entry for a client of ``conf/catalog/clients.yaml``. StudyError: an unknown

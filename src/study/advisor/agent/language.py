@@ -443,10 +443,6 @@ def statements(reply: Mapping[str, Any], cards: Sequence[Mapping[str, str]]) -> 
 
 def connect(address: str, model: str = "", cassette: Path | None = None) -> Writer:
     """The model of ``local:NAME``, or of an endpoint with OpenAI's interface."""
-    from study.advisor.llm.client import LOCAL, Client
+    from study.advisor.llm import settings
 
-    local = address.startswith(LOCAL)
-    if not local and not model:
-        raise StudyError("an endpoint needs a model's name", column="--model", fix="--model NAME")
-    client = Client(address, "off" if cassette is None else "record", cassette, timeout=900.0)
-    return Writer(client, model or address.removeprefix(LOCAL))
+    return Writer(*settings.connect(address, model, cassette))

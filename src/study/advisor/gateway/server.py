@@ -101,10 +101,10 @@ def run(server: Server, transport: str, port: int) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         server.run("stdio")
     else:
+        from study.advisor.serving import listening
+
         # Nothing but this machine's own names: a page of a stranger could reach it through its visitor's browser.
         names = [f"{name}:{port}" for name in ("127.0.0.1", "localhost")]
         guard = TransportSecuritySettings(allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names])
-        from study.advisor.serving import listening
-
         with listening("127.0.0.1", port) as bound:
             server.serve(bound, guard)

@@ -21,7 +21,7 @@ Count = Annotated[int, Field(ge=1)]
 FACTORS = ("relevance", "success_rate", "popularity", "performance", "user_rating")
 
 
-# Defects of the specification, all corrected. `designed` keeps those that decide how a log is ranked.
+# Defects of the specification, all corrected. `designed` keeps the first seven.
 DEFECTS = (
     "substring_domains",  # a domain keyword matches inside words ("test" in "latest", "api" in "capital")
     "bare_verbs",  # words are split at white space alone, so "verify," is no verb
@@ -30,7 +30,7 @@ DEFECTS = (
     "extreme_unknowns",  # a tool without latencies counts as the fastest, one without ratings as the worst
     "e_folding_decay",  # exp(-days / half life), whose half-life is 0.69 of what it is called
     "fixed_cap",  # popularity is 1 at 1,000 calls, whatever the log's size, and the agent's bias may push it above 1
-    # Of what `designed` does not keep:
+    # These four change no ranking of a log; the record of `intent_as_designed` names them, too.
     "lost_zero_ratings",  # a rating of 0 is not recorded
     "filter_last",  # the list is cut first and filtered then, so that fewer tools than asked for remain
     "query_only_cache",  # the cache's key is the query alone, so agents and contexts get each other's answers
