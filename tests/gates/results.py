@@ -103,7 +103,7 @@ CORRECTIONS: dict[str, str] = {
         ),
         "one more system: t2mrec_in_batch_set",
     ),
-    "results/task2mcp/cassettes/contribution.jsonl": "40 more replies; every other line as it was",
+    "results/task2mcp/cassettes/contribution.jsonl": "55 more replies; every other line as it was",
     "results/task2mcp/usefulness/contribution.csv": "the row `full cards`; `listwise` trained again",
     "results/task2mcp/tables/agent_model.csv": "T2MAgent anew: another trial",
     "results/task2mcp/records/agent_model.json": "T2MAgent anew: another trial",
