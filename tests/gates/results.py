@@ -105,6 +105,10 @@ CORRECTIONS: dict[str, str] = {
     ),
     "results/task2mcp/cassettes/contribution.jsonl": "55 more replies; every other line as it was",
     "results/task2mcp/usefulness/contribution.csv": "the row `full cards`; `listwise` trained again",
+    **dict.fromkeys(
+        ("results/task2mcp/tables/efficiency.csv", "results/task2mcp/records/efficiency.json"),
+        "seconds measured again, with the present code on a slower machine",
+    ),
     "results/task2mcp/tables/agent_model.csv": "T2MAgent anew: another trial",
     "results/task2mcp/records/agent_model.json": "T2MAgent anew: another trial",
     "results/task2mcp/sweeps/*/record.json": "a key says of which settings, data and version a search is",
