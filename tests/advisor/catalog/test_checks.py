@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import zipfile
 from dataclasses import replace
 
@@ -84,6 +85,17 @@ def test_only_an_index_that_answers_says_what_a_package_is(answers, kind, answer
         return
     with pytest.raises(StudyError, match=kind):
         checks.ask(kind, "n")
+
+
+def test_settings_of_the_present_folder_do_not_choose_the_registry(tmp_path, monkeypatch):
+    program = tmp_path / "bin" / "npm"
+    program.parent.mkdir()
+    program.write_text("""#!/bin/sh\ntest -e .npmrc && echo '"6.6.6"' || echo '"1.0.0"'\n""")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+    (tmp_path / ".npmrc").write_text("registry=https://stranger.example\n")
+    monkeypatch.chdir(tmp_path)
+    assert checks.ask("npm", "n").version == "1.0.0"
 
 
 @pytest.mark.parametrize(

@@ -88,8 +88,10 @@ def test_a_mean_has_one_interval_wherever_it_stands():
 def test_the_best_epoch_of_any_stage_may_be_the_last_one():
     stage = {"epochs": 30, "best_epoch": 30}
     reports = [{"epochs": 15, "best_epoch": 12, "experts": stage}, {"epochs": 15, "best_epoch": 9, "quantiser": {}}]
-    assert reported.lengths(reports) == {"epochs": 15, "best_epoch": 10.5, "rising": 1}
-    assert reported.lengths([{"epochs": 5, "best_epoch": 5, "experts": stage | {"best_epoch": 3}}])["rising"] == 1
+    assert reported.lengths(reports) == {"epochs": 15, "best_epoch": 10.5, "not_converged": 1}
+    assert (
+        reported.lengths([{"epochs": 5, "best_epoch": 5, "experts": stage | {"best_epoch": 3}}])["not_converged"] == 1
+    )
     assert np.isnan(list(reported.lengths([{"epochs": 5}]).values())).all()
 
 
@@ -151,7 +153,7 @@ def test_markdown_and_latex_escape_what_they_read_and_latex_has_emphasis_and_arr
 
 def test_titles_say_where_there_is_one_seed_and_where_most_seeds_were_best_at_the_end():
     rows = [("one", 1, np.nan), ("both", 1, 1), ("most", 3, 2), ("few", 3, 1), ("none", 3, np.nan)]
-    costs = pd.DataFrame(rows, columns=["system", "seeds", "rising"]).assign(protocol="cold")
+    costs = pd.DataFrame(rows, columns=["system", "seeds", "not_converged"]).assign(protocol="cold")
     costs.loc[len(costs)] = ["few", 1, 1, "warm"]
     titles = {name: name.upper() for name in costs["system"]}
     said = {"one": "ONE (1 seed)", "both": "BOTH (1 seed, not converged)", "most": "MOST (not converged)"}

@@ -154,8 +154,11 @@ def ask(kind: str, identifier: str) -> Check:
         }
         for words, read in questions[kind]:
             try:
-                # The name was checked when it was read: it cannot be an option, and no shell sees it.
-                done = subprocess.run(words, capture_output=True, text=True, timeout=_WAIT, check=False)  # noqa: S603
+                # The name was checked when it was read: it cannot be an option, and no shell sees it. npm would take
+                # another registry from an .npmrc of the present folder.
+                done = subprocess.run(  # noqa: S603
+                    words, cwd=folder, capture_output=True, text=True, timeout=_WAIT, check=False
+                )
             except subprocess.TimeoutExpired:  # a wheel may be large
                 done = subprocess.CompletedProcess(words, 1, "", f"error: no answer within {_WAIT} s")
             except OSError as error:

@@ -92,7 +92,7 @@ class Results:
 
     def not_converged(self) -> set[tuple[str, str]]:
         """The runs (protocol, system) of which most seeds were best on validation when training ended."""
-        late = self.costs[2 * self.costs["rising"] > self.costs["seeds"]]
+        late = self.costs[2 * self.costs["not_converged"] > self.costs["seeds"]]
         return set(zip(late["protocol"], late["system"], strict=True))
 
     def per_task(self, protocol: str, system: str) -> pd.DataFrame:

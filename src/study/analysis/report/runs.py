@@ -141,13 +141,13 @@ def costs(runs: Runs) -> pd.DataFrame:
 def lengths(reports: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """How long a run trained, from the report of each seed.
 
-    Returns: epochs (that ran) and best_epoch (whose weights were kept) as means over seeds, and rising: the seeds in
-    which a stage of the training was best at its end. NaN for a run that looks for no best epoch.
+    Returns: epochs (that ran) and best_epoch (whose weights were kept) as means over seeds, and not_converged: in how
+    many seeds a stage of the training was best at its end. NaN for a run that looks for no best epoch.
     """
     if not all("best_epoch" in report for report in reports):
-        return dict.fromkeys(("epochs", "best_epoch", "rising"), float("nan"))
+        return dict.fromkeys(("epochs", "best_epoch", "not_converged"), float("nan"))
     means = {name: float(np.mean([report[name] for report in reports])) for name in ("epochs", "best_epoch")}
-    return means | {"rising": sum(best_at_end(report) for report in reports)}
+    return means | {"not_converged": sum(best_at_end(report) for report in reports)}
 
 
 def best_at_end(report: Mapping[str, Any]) -> bool:

@@ -95,7 +95,7 @@ def add_remarks(titles: Mapping[str, str], costs: pd.DataFrame, protocol: str) -
     when training, or a stage of it, ended."""
     labels = dict(titles)
     for row in costs[costs["protocol"] == protocol].to_dict("records"):
-        notes = ["1 seed"] * (row["seeds"] == 1) + ["not converged"] * (2 * row["rising"] > row["seeds"])
+        notes = ["1 seed"] * (row["seeds"] == 1) + ["not converged"] * (2 * row["not_converged"] > row["seeds"])
         if notes:
             labels[row["system"]] = f"{titles.get(row['system'], row['system'])} ({', '.join(notes)})"
     return labels
