@@ -155,7 +155,7 @@ def make(data: Dataset, protocol: str, *, seed: int = 42, similarity: float = 0.
     """Split `data` for `protocol`.
 
     `seed`: random_state of the split (the authors use 42); the seeds of the systems are another matter.
-    `similarity`: ``cold_grouped`` only, cosine from which two tasks count as near-duplicates.
+    `similarity`: ``cold_grouped`` only, cosine from which two tasks count as near-copies.
     `negatives`: ``loo99`` only, sampled negatives per test task.
     """
     if protocol == "cold":

@@ -63,6 +63,8 @@ def test_every_part_has_its_time_work_limit_and_share_and_another_system_a_table
         least = max(value[part, "gflop"] / value["machine", "gflops"], moving)
         assert math.isclose(value[part, "seconds_at_limit"], least, rel_tol=1e-4)
         assert math.isclose(value[part, "share_of_limit"], least / seconds, rel_tol=1e-4)
+    step = value["step"]
+    assert math.isclose(step["all"], step.drop("all").sum(), rel_tol=1e-4)
     limits = table.set_index(["part", "measure"])["at_most"].dropna()
     assert limits["training"].to_dict() == {"seconds": 90, "busy_over_quiet": 1.5}
     assert limits["recommendation"].to_dict() == {"milliseconds_p50": 5, "milliseconds_p99": 15}

@@ -1,8 +1,8 @@
-"""Near-duplicates between the test and the training part.
+"""Test tasks with a near-copy in training: a task with nearly the same label list or nearly the same text.
 
-Labels decide which test tasks have a near-duplicate in training, so such tasks are easier even for systems that cannot
-copy. The excess is a system's difference between the two groups of tasks minus that of systems that read no label; it
-may have other reasons than copying.
+Labels decide which test tasks have one, so such tasks are easier even for systems that cannot copy. The excess is a
+system's difference between the two groups of tasks minus that of systems that read no label; it may have other reasons
+than copying.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Leakage:
 
 
 def near_duplicates(data: Dataset, split: Split, *, near_labels: float, near_text: float) -> pd.DataFrame:
-    """For every test task, whether training holds a near-duplicate of it: 0 or 1 for each of `KINDS`.
+    """For every test task, whether training holds a near-copy of it: 0 or 1 for each of `KINDS`.
 
     label_overlap: the largest share of its test labels that one training list holds. text_similarity: the largest
     cosine of the TF-IDF of name and description. Near means at least `near_labels` or `near_text`.
@@ -69,7 +69,7 @@ def largest_of_rows(matrix: sp.csr_matrix) -> Float64Array:
 
 
 def share_table(near: pd.DataFrame) -> pd.DataFrame:
-    """How many test tasks have a near-duplicate: protocol, kind, tasks, n, share, ci_low, ci_high (95 %, Wilson)."""
+    """How many test tasks have a near-copy: protocol, kind, tasks, n, share, ci_low, ci_high (95 %, Wilson)."""
     rows = [
         (protocol, kind, int(flag.sum()), len(flag), *share_interval(int(flag.sum()), len(flag)))
         for protocol, frame in near.groupby("protocol", sort=False)
@@ -81,10 +81,10 @@ def share_table(near: pd.DataFrame) -> pd.DataFrame:
 def copying_table(
     scores: Mapping[str, pd.DataFrame], near: pd.DataFrame, metrics: list[str], *, seed: int, reference: str
 ) -> pd.DataFrame:
-    """How every system's score differs between test tasks with and without a near-duplicate in training.
+    """How every system's score differs between test tasks with and without a near-copy in training.
 
     One row per system, metric and kind. Every mean has _low and _high (95 %, over tasks). diff: the mean of the tasks
-    with a near-duplicate minus that of the others. excess_<reference>: how much larger diff is than that of a system
+    with a near-copy minus that of the others. excess_<reference>: how much larger diff is than that of a system
     that cannot copy, on the tasks that both were asked; NaN where it has not run.
     """
     draws: Any = {"seed": seed, "resamples": FEW_RESAMPLES}
@@ -115,7 +115,7 @@ def groups(values: pd.Series, flag: pd.Series) -> tuple[Float64Array, Float64Arr
 
 @analysis("audit", packed=("copying",))
 def leakage(study: Context) -> Tables:
-    """Do test tasks have near-duplicates in training, and how much of a score rests on them?
+    """Do test tasks have near-copies in training, and how much of a score rests on them?
 
     Tables: leakage_tasks, leakage and (where a system ran) copying.
     """

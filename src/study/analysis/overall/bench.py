@@ -5,6 +5,7 @@ Measures and reports; nothing here passes or fails.
 
 from __future__ import annotations
 
+import cProfile
 import shutil
 import subprocess
 import sys
@@ -52,6 +53,7 @@ class Bench:
     requests: int
     warm_up: int
     repeats: int
+    profiled_epochs: int
     matrix_side: int
     copied_mebibytes: int
     at_most: dict[str, dict[str, float]]
@@ -149,6 +151,9 @@ def measure(config: DictConfig, settings: Bench) -> pd.DataFrame:
     if not system.row_wise:
         limits[f"machine_{system.device}"] = machine_limits(settings, system.device)
     rows = _training(system, data, split, seed, workdir, list(limits.values())[-1])
+    if system.row_wise:  # a device works on while Python goes on
+        few = with_values(config, {"training.epochs": min(settings.profiled_epochs, system.training.epochs)})
+        rows += _step(build_system(few.system), data, split, seed, workdir / "profiled")
     for part, limit in limits.items():
         rows.append((part, "gflops", limit.flops_per_second / 1e9, "measured: matrix product"))
         rows.append((part, "gigabytes_per_second", limit.bytes_per_second / 1e9, "measured: copying"))
@@ -185,6 +190,42 @@ def _training(system: T2MRec, data: Dataset, split: Split, seed: int, workdir: P
         ("training", "steps", len(batches) * epochs, "optimisation steps"),
         *against_limits("training", work, seconds, limits),
     ]
+
+
+def _step(system: T2MRec, data: Dataset, split: Split, seed: int, workdir: Path) -> list[Line]:
+    """Where the time of a step goes, by the functions that do it with all that they call; milliseconds of a training
+    that is profiled, its start and end included."""
+    from pytorch_lightning.core.optimizer import LightningOptimizer
+
+    from study.t2mrec.module import PairData, TwoTowers, train
+    from study.t2mrec.row_adamw import RowAdamW
+
+    parts: dict[str, tuple[Callable[..., Any], ...]] = {
+        "batches": (PairData.train_dataloader, PairData.transfer_batch_to_device),
+        "input layer, forward": (TwoTowers.project,),
+        "hidden layers, forward": (TwoTowers.forward,),
+        "loss, forward": (TwoTowers.loss,),
+        "loss and hidden layers, backward": (TwoTowers.manual_backward,),
+        "hidden layers, AdamW": (LightningOptimizer.step,),
+        "input layer, backward and AdamW": (RowAdamW.step,),
+        "all": (train,),
+    }
+    profiler = cProfile.Profile()
+    workdir.mkdir()
+    profiler.runcall(system.fit, data, split, seed=seed, workdir=workdir)
+    seen: dict[Any, Any] = {entry.code: entry for entry in profiler.getstats()}
+    steps = seen[RowAdamW.step.__code__].callcount // (1 if system.towers.shared else 2)
+    called = {entry.code: entry.totaltime for entry in seen[RowAdamW.project.__code__].calls}
+    caught_up = 1e3 * called[RowAdamW.catch_up.__code__] / steps
+    spent = {
+        part: 1e3 * sum(seen[function.__code__].totaltime for function in functions) / steps
+        for part, functions in parts.items()
+    }
+    spent["input layer, forward"] -= caught_up
+    spent = {"catching rows up": caught_up} | spent
+    whole = spent.pop("all")
+    spent |= {"the rest": whole - sum(spent.values()), "all": whole}
+    return [("step", part, value, f"milliseconds, mean of {steps} profiled steps") for part, value in spent.items()]
 
 
 def _evaluation(system: T2MRec, data: Dataset, split: Split, seed: int, limits: Limits, settings: Bench) -> list[Line]:

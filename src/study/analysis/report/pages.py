@@ -85,7 +85,7 @@ class Numbers:
         """A number as text: three digits behind the point, none of a whole number, unless `digits` says so."""
         value = self.value(name)
         digits = digits if digits is not None else 0 if value.is_integer() else 3
-        return f"{value:{'+' if sign else ''}z,.{digits}f}"
+        return _text(value, digits, sign=sign)
 
     def ci(self, name: str, digits: int = 3, *, sign: bool = False) -> str:
         """A number with its interval: 0.167 [0.153, 0.182]."""
@@ -93,8 +93,13 @@ class Numbers:
             low, high = (self.value(name, column=f"ci_{end}") for end in ("low", "high"))
         else:
             low, high = (self.value(f"{name}_{end}") for end in ("low", "high"))
-        form = f"{'+' if sign else ''}z,.{digits}f"
-        return f"{self.cell(name, digits, sign=sign)} [{low:{form}}, {high:{form}}]"
+        ends = (_text(end, digits, sign=sign) for end in (low, high))
+        return f"{self.cell(name, digits, sign=sign)} [{', '.join(ends)}]"
+
+
+def _text(value: float, digits: int, *, sign: bool) -> str:
+    """A rounded number, with a sign where one is asked for and it is not zero."""
+    return f"{value:{'+' if sign and round(value, digits) else ''}z,.{digits}f}"
 
 
 def _table(file: str) -> pd.DataFrame:
