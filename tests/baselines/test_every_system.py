@@ -36,8 +36,8 @@ def encoders_without_weights(tmp_path_factory):
 
 
 def marked(case: Case) -> object:
-    """Slow under all protocols but the first, and with values that were tuned."""
-    slow = FIRST[case.system] != case or "_tuned" in case.system
+    """Slow under all protocols but the first."""
+    slow = FIRST[case.system] != case
     return pytest.param(case, id="-".join(case), marks=pytest.mark.slow if slow else [])
 
 

@@ -63,7 +63,7 @@ def test_a_row_of_equal_scores_alone_is_noted(root, monkeypatch, caplog, step, w
 
     monkeypatch.setattr(Popularity, "score", score)
     run_row(config("system=popularity"))
-    assert ("popularity cold: equal scores decide every top ten" in caplog.text) == warned
+    assert ("popularity cold" in caplog.text) == warned
 
 
 def test_a_key_tells_what_decides_a_run_from_what_does_not(root):

@@ -80,6 +80,7 @@ def contribution(study: Context) -> Tables:
     few = np.flatnonzero(np.isin(tasks, order[: settings.full_cards]))
     some = [pools[row] for row in few]
     with_cards, counted = ask_full_cards(client, system.question, data, tasks[few], some)
+    with_cards["short cards"] = some, [answers["model"][1][row] for row in few]  # on the same tasks
     listwise.fit(data, split, seed=settings.seed, workdir=workdir)
     answers["listwise"] = pools, listwise.rerank(tasks, pools)
     study.facts.update({"answers": counts | counted, "models": sorted(client.usage.models)})
