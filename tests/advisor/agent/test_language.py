@@ -129,6 +129,17 @@ def test_the_template_passes_the_checks_and_statements_name_servers_of_the_short
         ("no malware", "not stated", False),
         ("MIT", "not stated", False),
         ("No licence is stated", "not stated", True),  # what is not stated may only be said not to be
+        # A number or a quantifier in words is a statement, and so is a verb.
+        ("Sixty tools read mail", "A server that reads mail", False),
+        ("Two servers read mail", "A server that reads mail", False),
+        ("Only server that reads mail", "A server that reads mail", False),
+        ("Reads every mail", "A server that reads mail", False),
+        ("Reads most mail", "A server that reads mail", False),
+        ("Always reads mail", "A server that reads mail", False),
+        ("Finds mail", "A server that reads mail", False),
+        ("Reads mail of the system", "A server that reads mail", False),
+        ("Cant read mail", "A server that reads mail", False),
+        ("Reads all mail", "A server for all mail that it reads", True),
     ],
 )
 def test_a_field_says_a_text_or_not(text, value, stands):
@@ -163,10 +174,86 @@ def test_a_models_reading_limits_the_servers_and_an_invalid_one_does_not():
     assert {item.facts.language for item in agent.answer(request).answer.items} == {"Go"}
     client.chat.side_effect = [json.dumps(READ), "{}", "{}"]
     assert {item.facts.language for item in agent.answer("captions, in Python").answer.items} == {"Python"}
-    client.chat.side_effect = [json.dumps({**READ, "stars": "many"}), "{}", "{}"]
-    turn = agent.answer(request)
-    assert "not valid" in turn.problem
-    assert len(turn.answer.items) > 2
+    odd = {"stars": "many"}, {"licences": ["permissive"]}, {"unwanted_licences": ["copyleft"]}
+    for values in odd:
+        client.chat.side_effect = [json.dumps({**READ, **values}), "{}", "{}"]
+        turn = agent.answer(f"{request}, permissive licence, no copyleft")
+        assert "not valid" in turn.problem
+        assert len(turn.answer.items) > 2
+
+
+@pytest.mark.parametrize(
+    ("request_", "model", "stated"),
+    [
+        ("captions, in Python or Go", {"languages": ["Python"]}, {"languages": ["Python", "Go"]}),
+        ("captions, self-hosted", {"place": "remote"}, {"place": "local"}),
+        ("captions, no Java", {"unwanted_languages": [], "languages": ["Java"]}, {"unwanted_languages": ["Java"]}),
+        ("captions, at least 5 stars", {"stars": 0, "official": True}, {"stars": 5}),
+        ("captions from Go, MIT", {"languages": ["Go"], "licences": []}, {"languages": ["Go"], "licences": ["MIT"]}),
+    ],
+)
+def test_what_the_rules_read_stands(request_, model, stated):
+    client = Mock()
+    client.chat.side_effect = [json.dumps({**READ, **model}), "{}", "{}"]
+    turn = Agent(toy(), Writer(client, "m")).answer(request_)
+    assert (turn.specification.limits().stated(), turn.problem) == (stated, "")
+
+
+@pytest.mark.parametrize(
+    ("request_", "name", "value", "kept"),
+    [
+        ("captions from Python", "languages", ["Python"], True),
+        *(
+            (f"captions {no} Python", name, ["Python"], name == "unwanted_languages")
+            for no in ("never", "anything but", "not in", "other than", "that are not written in", "which isn't")
+            for name in ("languages", "unwanted_languages")
+        ),
+        ("captions not in Java or Python", "languages", ["Python"], False),
+        ("a class of Python captions, but never Python servers", "languages", ["Python"], False),
+        ("captions without a key. In Python", "languages", ["Python"], True),
+        ("captions that are non-official", "official", True, False),
+        ("captions of a self-hosted server", "place", "remote", False),
+        ("captions of a self-hosted server", "place", "local", True),
+        ("captions of a hosted server", "place", "remote", True),
+        ("captions by Cloudflare", "place", "remote", False),
+        ("captions of breakfast", "preferences", ["latency"], False),
+        ("captions on Node 20", "runtime", "Node 20", True),
+        ("captions on Node 20", "runtime", "Node 22", False),
+        ("captions in Go", "runtime", "Go", False),  # a language alone
+        ("captions from Windows", "domain", "Windows", True),
+    ],
+)
+def test_a_limit_is_kept_as_the_request_states_it(request_, name, value, kept):
+    read = language.Specification(objective="captions", **{name: value})
+    grounded, dropped = language.grounded(read, request_)
+    assert (getattr(grounded, name) == value, dropped) == (kept, [] if kept else [name])
+
+
+@pytest.mark.parametrize("themes", [(), ("Windows", "Marketing")])
+def test_a_domain_is_a_theme_where_the_model_knows_themes_and_is_not_told_otherwise(monkeypatch, themes):
+    catalogue, given = toy(), []
+    recommend = catalogue.model.recommend
+    monkeypatch.setattr(catalogue.model, "themes", themes, raising=False)
+    monkeypatch.setattr(
+        catalogue.model, "recommend", lambda text, **more: given.append(more.get("theme")) or recommend(text, **more)
+    )
+    monkeypatch.setattr(catalogue.model, "warnings", lambda text, **attributes: [*attributes])
+    agent = Agent(catalogue)
+    answer = agent.answer(REQUEST, stated=language.Limits(domain="Windows")).answer
+    used = "Windows" if themes else None
+    assert {*given} == {used}
+    assert answer.warnings == (("theme",) if themes else ())
+    assert [note.endswith("the catalogue does not tell") for note in answer.notes] == [not themes]
+    assert agent.about["themes"] == [*themes]
+
+
+def test_a_runtime_is_answered_whoever_reads_it():
+    client = Mock()
+    client.chat.side_effect = [json.dumps({**READ, "runtime": "Node 20"}), "{}", "{}"]
+    by_model = Agent(toy(), Writer(client, "m")).answer("captions with Node 20 for videos").answer
+    by_hand = Agent(toy()).answer("captions for videos, on Node 20").answer
+    assert by_model.notes == by_hand.notes == ("runtime: Node 20: the catalogue does not tell",)
+    assert [item.server.server_id for item in by_hand.items][:2] == [11, 17]
 
 
 def test_the_trial_counts_what_the_checks_refuse(cards):

@@ -98,6 +98,11 @@ def test_conversions_have_a_direction():
         ("scan files, Linux only, low latency", "scan files", {"platforms": ["Linux"], "preferences": ["latency"]}),
         ("detect objects, C++ or Python", "detect objects", {"languages": ["C++", "Python"]}),
         ("plan a trip, any language", "plan a trip", {}),
+        ("plan a trip, anything but Go", "plan a trip", {"unwanted_languages": ["Go"]}),
+        ("plan a trip, never in Go", "plan a trip", {"unwanted_languages": ["Go"]}),
+        ("plan a trip, runs on Node.js 20.1", "plan a trip", {"runtime": "Node.js 20.1"}),
+        ("plan a trip, under Deno, Java 17", "plan a trip", {"runtime": "Java 17"}),
+        ("plan a trip, deno", "plan a trip, deno", {}),
         ("in Go, MIT", "", {"languages": ["Go"], "licences": ["MIT"]}),
         ("Call an API, JavaScript or TypeScript", "Call an API", {"languages": [*TWO]}),
         # A task speaks of a language; only a clause of its own is a limit.
@@ -149,7 +154,7 @@ def test_a_server_is_within_limits(limits, known, allowed):
 
 
 def test_what_no_field_answers_is_said():
-    limits = Limits(languages=["Go"], platforms=["Linux"], preferences=["privacy"])
+    limits = Limits(languages=["Go"], platforms=["Linux"], runtime="Node 20", preferences=["privacy"])
     assert limits.notes()[0] == "limits: language: Go"
-    assert [note.endswith("the catalogue does not tell") for note in limits.notes()] == [False, True, True]
+    assert [note.endswith("the catalogue does not tell") for note in limits.notes()] == [False, True, True, True]
     assert not Limits(platforms=["Linux"]).filters()

@@ -75,8 +75,8 @@ class Agent:
         if self.writer and limits is None:
             try:
                 read = self.writer.read(request)[0]
-                # What the rules read stands: a model may add to it what the request says in other ways.
-                both = by_rules(request).limits().with_(Limits(**read.limits().stated()))
+                # What the rules read stands: a model may add limits of which they read nothing.
+                both = read.limits().with_(read_limits(request).limits)
                 specification = read.model_copy(update=(both.with_(stated) if stated else both).model_dump())
             except StudyError as error:
                 problem = error.reason
@@ -190,6 +190,7 @@ class Agent:
         for name, fact in (("languages", "language"), ("licences", "licence")):
             counts = Counter(getattr(facts, fact) for facts in all_facts).most_common(60)
             catalogue[name] = [value for value, _ in counts if value]
+        catalogue["themes"] = list(self.catalogue.themes)
         return catalogue | {"clients": list(clients.known_clients()), "model": bool(self.writer)}
 
     def brief(self, item: Item) -> dict[str, Any]:

@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, Self
 from pydantic import Field, ValidationError, model_validator
 
 from study.advisor.agent.text import plain
-from study.advisor.engine.limits import LANGUAGES, LICENCES, PLACES, PLATFORMS, PREFERENCES, Limits, read_limits
+from study.advisor.engine.limits import (
+    LANGUAGES,
+    LICENCES,
+    NEGATION,
+    PLATFORMS,
+    PREFERENCES,
+    RUNTIME,
+    Limits,
+    read_limits,
+)
 from study.advisor.strict import Strict, json_object
 from study.base.errors import StudyError
 
@@ -46,8 +55,12 @@ COMMAND = re.compile(r"\b(?:npx|uvx|pipx?|pip3|npm|yarn|docker run|git clone|cur
 WORD = re.compile(r"[^\W_]+")
 DENIAL = re.compile(r"no|not|never|without|neither|nor|lacks?|lacking|cannot|unable|n't")
 REACH = 4  # words after a denial that it reaches
-# Words that only join what a field says: they are no statement of their own.
-JOINING = frozenset(Path(__file__).with_name("joining_words.txt").read_text(encoding="utf-8").split())
+# Words that only join what a field says and are no statement of their own; and words that are one, such as numbers and
+# quantifiers, though they tell no server from another.
+JOINING, VAGUE = (
+    frozenset(words.split())
+    for words in Path(__file__).with_name("joining_words.txt").read_text(encoding="utf-8").split("\n\n")
+)
 # Field -> words that name it and say nothing else.
 LABELS: Mapping[str, str] = {
     "stars": "star stars github",
@@ -66,7 +79,6 @@ class Specification(Limits):
     """A request as it is understood."""
 
     objective: Annotated[str, Field(max_length=20_000)]
-    runtime: Annotated[str, Field(max_length=60)] = ""
     missing: list[str] = Field(default=[])
 
     @model_validator(mode="after")
@@ -79,7 +91,13 @@ class Specification(Limits):
         return Limits.model_construct(**{name: getattr(self, name) for name in Limits.model_fields})
 
 
-SAID = {"local": f"{PLACES['local']}|on my ", "remote": f"{PLACES['remote']}|cloud"}  # place -> how a sentence says it
+# Place -> how a sentence says it.
+SAID = {
+    "local": "local(?:ly)?|offline|self[- ]hosted|on my",
+    "remote": "remote(?:ly)?|(?<!self[- ])hosted|cloud",
+}
+CLAUSE = re.compile(r"[,;!?()\n]|[.:](?=\s|$)|(?<!anything )(?<!nothing )\bbut\b", re.I)
+NEGATED = re.compile(rf"(?:\b{NEGATION}|n['’]t)(?:\s+\S+){{0,{REACH - 1}}}\s+$|\bnon-$", re.I)
 OPEN = {"language": "languages", "licence": "licences", "platform": "platforms", "place": "place"}
 
 
@@ -171,7 +189,7 @@ def _stars(card: Mapping[str, str]) -> int:
 
 def together(request: str, cards: Sequence[Mapping[str, str]]) -> dict[tuple[int, int], list[str]]:
     """Pairs of servers whose descriptions hold more words of the request than any single one: the words, by pair."""
-    words = {_root(word): word for word in WORD.findall(request.lower()) if word not in JOINING}
+    words = {_root(word): word for word in WORD.findall(request.lower()) if word not in JOINING | VAGUE}
     held = [words.keys() & _content_roots(card["description"])[0] for card in cards]
     most = max(map(len, held), default=0)
     pairs = combinations(range(len(cards)), 2)
@@ -332,28 +350,31 @@ SPECIFICATION: Mapping[str, Any] = {
 
 def grounded(read: Specification, request: str) -> tuple[Specification, list[str]]:
     """A model's reading without what the request does not say, and which limits that were."""
-    spelt = [*LANGUAGES.items(), *PLATFORMS.items()]
+    clauses, spelt = CLAUSE.split(request), [*LANGUAGES.items(), *PLATFORMS.items()]
 
-    def stands(word: str, name: str) -> bool:
-        """Whether the request has a word, after a "no" if servers with it are unwanted, and not after one else."""
-        forms = "|".join(map(re.escape, [word, *(alias for alias, meant in spelt if meant == word)]))
-        no = r"(?P<no>\b(?:no|not|without|except)\s+(?:in\s+)?)?"
-        match = re.search(rf"{no}(?<![\w+#])(?:{forms})(?![\w+#])", request, re.I)
-        return match is not None and bool(match["no"]) == name.startswith("unwanted_")
+    def stands(pattern: str, name: str) -> bool:
+        """Whether the request says so: once denied if servers with it are unwanted, never denied if they are wanted."""
+        whole = re.compile(rf"(?<![\w+#])(?:{pattern})(?![\w+#])", re.I)
+        found = ((clause, match.start()) for clause in clauses for match in whole.finditer(clause))
+        denied = [NEGATED.search(clause[max(0, at - LONGEST) : at]) is not None for clause, at in found]
+        return any(denied) if name.startswith("unwanted_") else bool(denied) and not any(denied)
+
+    def forms(word: str) -> str:
+        return "|".join(map(re.escape, [word, *(alias for alias, meant in spelt if meant == word)]))
 
     values: dict[str, Any] = {}
     dropped: list[str] = []
-    for name, value in {**read.limits().stated(), "runtime": read.runtime}.items():
+    for name, value in read.limits().stated().items():
         if name == "preferences":
-            known = [word for word in value if word in PREFERENCES]
-            values[name] = [word for word in known if re.search(PREFERENCES[word], request, re.I)]
+            values[name] = [word for word in value if word in PREFERENCES and stands(PREFERENCES[word], name)]
         elif isinstance(value, list):
-            values[name] = [word for word in value if stands(word, name)]
+            values[name] = [word for word in value if stands(forms(word), name)]
         elif name == "place":
-            values[name] = value if re.search(SAID[value], request, re.I) else ""
+            values[name] = value if stands(SAID[value], name) else ""
         else:
             words = WORD.findall("official" if value is True else str(value))
-            values[name] = value if all(stands(word, name) for word in words) else type(value)()
+            known = name != "runtime" or re.fullmatch(RUNTIME, value, re.I)
+            values[name] = value if known and all(stands(forms(word), name) for word in words) else type(value)()
         if values[name] != value:
             dropped.append(name)
         if isinstance(value, list):
@@ -388,7 +409,9 @@ class Writer:
         """
         reply = self._ask("specification", READ, {"request": request}, SPECIFICATION)
         try:
-            return grounded(Specification.model_validate(reply), request)
+            read, dropped = grounded(Specification.model_validate(reply), request)
+            Limits(**read.limits().stated())  # as strict as those of a host
+            return read, dropped
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             reason = plain(f"{'.'.join(map(str, first['loc']))}: {first['msg']}", 160)

@@ -127,7 +127,8 @@ def ask(catalogue: Any, request: Any, options: Any = None) -> Answer | ToolAnswe
     stated = {name: value for name, value in options.attributes.items() if value}
     if options.limits is None and "language" in stated and (limits.languages or limits.unwanted_languages):
         limits = limits.with_(Limits(languages=names_in(stated["language"])))
-    options = replace(options, limits=limits, attributes=limits.attributes() | stated)
+    themes = bool(catalogue.themes)
+    options = replace(options, limits=limits, attributes=limits.attributes(themes=themes) | stated)
     answer = _answered(catalogue, read.text, options)
     unasked: list[str] = []
     if options.check:
@@ -139,7 +140,7 @@ def ask(catalogue: Any, request: Any, options: Any = None) -> Answer | ToolAnswe
     }
     instead = (catalogue.instead,) if catalogue.instead else ()
     warnings = (*instead, *model.warnings(request, **read_by_model), *unasked)
-    notes = (*limits.notes(), *answer.notes)
+    notes = (*limits.notes(themes=themes), *answer.notes)
     return replace(answer, request=request, limits=limits, notes=notes, warnings=warnings, caption=model.caption)
 
 

@@ -60,6 +60,12 @@ class Catalogue:
         """Whether its servers exist; those of a generated data set are invented."""
         return self.table is not None or self.name == saved.DATASET
 
+    @property
+    def themes(self) -> tuple[str, ...]:
+        """The themes of tasks that the model knows; servers have none."""
+        themes: tuple[str, ...] = getattr(self.model, "themes", ())
+        return themes
+
     def row(self, server: Recommendation) -> dict[Any, Any]:
         """A server's row in the open catalogue; empty for a data set's."""
         return {} if self.table is None else self.table.loc[server.server_id].to_dict()

@@ -32,8 +32,13 @@ PREFERENCES = {
     "ease of adoption": r"easy(?: to (?:adopt|install|set up|use))?|simple to (?:adopt|install|set up|use)",
 }
 PLACES = {"local": r"local(?:ly)?|offline|self-hosted", "remote": r"remote|hosted"}  # place -> how a clause says it
+# What runs a server, with a version or alone.
+VERSIONED = r"(?:node(?:\.js)?|deno|bun|python|java|jdk|jre|jvm|\.net|php|ruby|go) ?v?\d{1,4}(?:\.\d{1,4}){0,3}"
+RUNTIME = rf"{VERSIONED}|node(?:\.js)?|deno|bun|jdk|jre|jvm|\.net"
+# Before a name, it makes it unwanted.
+NEGATION = r"(?:no|nor|not|neither|never|without|except|excluding|avoid|anything but|other than)"
 # Limits that no field of the catalogue answers.
-UNTOLD = ("platforms", "domain", "preferences")
+UNTOLD = ("platforms", "runtime", "domain", "preferences")
 Names = Annotated[list[StrictStr], Field(max_length=100)]
 
 
@@ -43,6 +48,7 @@ class Limits(Strict):
     languages: Names = Field(default=[], description="Programming languages, one of which the server uses.")
     unwanted_languages: Names = Field(default=[], description="Languages that the server must not use.")
     platforms: Names = Field(default=[], description="Operating systems, one of which it must support.")
+    runtime: StrictStr = Field(default="", max_length=60, description="What must be able to run it, e.g. Node 20.")
     licences: Names = Field(
         default=[], description="Single licences, one of which it must have; groups (permissive) fail."
     )
@@ -89,9 +95,11 @@ class Limits(Strict):
         """Whether any of them leaves servers out."""
         return bool(self.stated().keys() - {*UNTOLD})
 
-    def attributes(self) -> dict[str, str]:
-        """What a model reads of them as a part of the task."""
-        attributes = {"language": self.languages[0] if self.languages else "", "theme": self.domain}
+    def attributes(self, *, themes: bool) -> dict[str, str]:
+        """What a model reads of them as a part of the task. `themes`: whether it knows themes, as which it reads a
+        domain."""
+        theme = self.domain if themes else ""
+        attributes = {"language": self.languages[0] if self.languages else "", "theme": theme}
         return {name: value for name, value in attributes.items() if value}
 
     def allow(self, facts: Facts) -> bool:
@@ -108,13 +116,16 @@ class Limits(Strict):
             and (not self.place or facts.place in ("", self.place))
         )
 
-    def notes(self) -> list[str]:
-        """What is said of limits: those that servers are left out by, and those that the catalogue does not tell of."""
+    def notes(self, *, themes: bool = False) -> list[str]:
+        """What is said of limits: those that servers are left out by, and those that the catalogue does not tell of.
+        `themes`: as for `attributes`."""
         stated = self.stated()
-        filters = [in_words(name, value) for name, value in stated.items() if name not in UNTOLD]
-        untold = [in_words(name, value) for name, value in stated.items() if name in UNTOLD]
+        said = dict.fromkeys(UNTOLD, "the catalogue does not tell")
+        if themes:
+            said["domain"] = "read as the theme of the task"
+        filters = [in_words(name, value) for name, value in stated.items() if name not in said]
         note = [f"limits: {'; '.join(filters)}"] if filters else []
-        return [*note, *(f"{text}: the catalogue does not tell" for text in untold)]
+        return [*note, *(f"{in_words(name, value)}: {said[name]}" for name, value in stated.items() if name in said)]
 
 
 @dataclass(frozen=True)
@@ -149,7 +160,7 @@ def _any(names: Iterable[str]) -> str:
 
 
 _LANGUAGE, _LICENCE = _any(LANGUAGES), _any(LICENCES)
-_NO = r"(?:no|not(?: in)?|without|never|except)"
+_NO = rf"{NEGATION}(?: in)?"
 # A whole clause of a request -> what it states.
 CLAUSES: dict[str, re.Pattern[str]] = {
     name: re.compile(rf"(?:and\s+)?(?:{pattern})(?:\s+please)?\.?", re.I)
@@ -159,6 +170,8 @@ CLAUSES: dict[str, re.Pattern[str]] = {
         "licences": rf"(?:only\s+)?(?:under\s+)?{_LICENCE}(?:\s+licen[cs]ed?)?(?:\s+only)?",
         "unwanted_licences": rf"{_NO}\s+{_LICENCE}(?:\s+licen[cs]e)?",
         "platforms": rf"(?:on\s+)?{_any(PLATFORMS)}(?:\s+only)?",
+        "runtime": rf"(?:(?:runs?\s+)?(?:on|under|with)\s+)?(?P<runtime>{VERSIONED})"
+        rf"|(?:runs?\s+)?(?:on|under)\s+(?P<alone>{RUNTIME})",
         "official": r"only\s+official(?:\s+(?:ones?|servers?))?|official(?:\s+(?:ones?|servers?))?\s+only",
         "stars": r"(?:at least|more than|with)\s+(?P<number>\d{1,7})\s+stars|(?P<more>\d{1,7})\+?\s+stars(?: or more)?",
         "local": rf"(?:(?:must|should)\s+(?:run|stay)\s+)?(?:{PLACES['local']})(?:\s+only)?",
@@ -194,6 +207,8 @@ def read_limits(request: str) -> Read:
             values["place"] = name
         elif name == "official":
             values["official"] = True
+        elif name == "runtime":
+            values["runtime"] = match["runtime"] or match["alone"]
         elif name in PREFERENCES:
             values.setdefault("preferences", []).append(name)
         elif name != "open":
