@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from study.advisor.agent import page
 from study.advisor.engine.intent.feedback import FeedbackStore
+from study.advisor.engine.limits import Limits
 from study.advisor.serving import concrete, listening
 from study.base.errors import StudyError
 from study.cli import agent as cli
@@ -75,6 +76,27 @@ def test_a_whole_conversation(client, store):
     assert judged == [200, 200, 422, 422]
     events = store.events()[before:]
     assert [(event.selected, event.success, event.words) for event in events] == [("17", True, "")] * 2
+
+
+@pytest.mark.parametrize(
+    ("limit", "opened", "left"),
+    [
+        ("in Go", "any language", {}),
+        ("no Java", "any language please", {}),
+        ("in Go, MIT", "any license", {"languages": ["Go"]}),
+        ("not MIT", "no licence constraints", {}),
+        ("on Linux", "any platform", {}),
+        ("in Go", "any licence", {"languages": ["Go"]}),
+    ],
+)
+def test_a_limit_is_opened_again_and_is_not_asked_for(agent, limit, opened, left):
+    talk = page.Conversation(agent)
+    talk.say(f"{REQUEST}, {limit}")
+    assert talk.say(opened).specification.limits().stated() == left
+    assert talk.last.answer.items == agent.answer(REQUEST, limits=Limits(**left)).answer.items
+    asked = {request: agent.answer(request).question for request in (REQUEST, f"{REQUEST}, {opened}")}
+    assert asked[REQUEST][0] == "languages"
+    assert bool(asked[f"{REQUEST}, {opened}"]) is ("language" not in opened)
 
 
 def test_conversations_are_bounded_and_end(agent):
@@ -202,6 +224,14 @@ def test_the_page_in_a_browser_shows_strangers_as_text_and_is_used_by_hand(hosti
         chromium.until("typeof state !== 'undefined' && state.catalogue !== null")
         browser.say(chromium, REQUEST)
         assert len(last(".card h3")) == 5
+        # A comparison says where the decision turns.
+        shown = [server["server_id"] for server in hostile.short(hostile.answer(REQUEST))["servers"]]
+        last("input", "e => e.click()")
+        compare = "e => e.textContent.startsWith('Compare') && e.click()"
+        browser.waited(chromium, lambda: last(".options button", compare))
+        said = hostile.compare(REQUEST, shown)["statements"]
+        assert said
+        assert last("table + details li") == [f"{one['text']} {one['field']}" for one in said]
         browser.say(chromium, "captions, script alert, evil example; Python")
         tags = set(chromium.run("[...document.querySelectorAll('*')].map(e => e.tagName)"))
         assert tags <= set(TAG_NAMES.split()), tags

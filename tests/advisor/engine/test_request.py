@@ -98,6 +98,8 @@ def test_conversions_have_a_direction():
         ("scan files, Linux only, low latency", "scan files", {"platforms": ["Linux"], "preferences": ["latency"]}),
         ("detect objects, C++ or Python", "detect objects", {"languages": ["C++", "Python"]}),
         ("plan a trip, any language", "plan a trip", {}),
+        ("plan a trip, in Go or Lua, no golang", "plan a trip", {"languages": ["Lua"], "unwanted_languages": ["Go"]}),
+        ("plan a trip, mit, not MIT", "plan a trip", {"unwanted_licences": ["MIT"]}),
         ("plan a trip, anything but Go", "plan a trip", {"unwanted_languages": ["Go"]}),
         ("plan a trip, never in Go", "plan a trip", {"unwanted_languages": ["Go"]}),
         ("plan a trip, runs on Node.js 20.1", "plan a trip", {"runtime": "Node.js 20.1"}),

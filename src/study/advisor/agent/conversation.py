@@ -93,11 +93,14 @@ class Agent:
         return Turn(specification, answer, written, problem, self.question(specification, answer))
 
     def question(self, specification: Specification, answer: Answer) -> tuple[str, tuple[str, ...]] | None:
-        """The first limit that is open and would change the answer, with the values that its servers have."""
+        """The first limit of which the request says nothing and that would change the answer, with the values that its
+        servers have."""
+        said = read_limits(answer.request).limits.model_fields_set
         for limit, fact in (("languages", "language"), ("place", "place")):
             values = Counter(getattr(item.facts, fact) for item in answer.items)
             choices = tuple(value for value, _ in values.most_common() if value)
-            if not getattr(specification, limit) and not specification.unwanted_languages and len(choices) > 1:
+            settled = limit in said or getattr(specification, limit) or specification.unwanted_languages
+            if not settled and len(choices) > 1:
                 return limit, choices
         return None
 

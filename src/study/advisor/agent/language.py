@@ -105,7 +105,7 @@ def by_rules(request: str, stated: Limits | None = None) -> Specification:
     """The specification of a request by rules; `stated`: limits set by hand, in place of those of the request."""
     read = read_limits(request)
     limits = read.limits.with_(stated) if stated else read.limits
-    missing = [name for name, key in OPEN.items() if not getattr(limits, key)]
+    missing = [name for name, key in OPEN.items() if key not in limits.model_fields_set]
     return Specification(objective=read.text or request, missing=missing, **limits.model_dump())
 
 

@@ -85,10 +85,12 @@ class Limits(Strict):
 
     def with_(self, other: Limits) -> Limits:
         """These limits, with those that `other` states in their place, also where it states that there is none."""
-        data = self.model_dump(include=set(Limits.model_fields))
+        data = self.model_dump(include=set(Limits.model_fields), exclude_unset=True)
         for name in ("languages", "licences"):
             for mine, theirs in ((name, f"unwanted_{name}"), (f"unwanted_{name}", name)):
-                data[mine] = [value for value in data[mine] if not _folded([value]) & _folded(getattr(other, theirs))]
+                refused = _folded(getattr(other, theirs))
+                if mine in data:
+                    data[mine] = [value for value in data[mine] if not _folded([value]) & refused]
         return Limits(**data | other.model_dump(exclude_unset=True))
 
     def filters(self) -> bool:
@@ -176,7 +178,7 @@ CLAUSES: dict[str, re.Pattern[str]] = {
         "stars": r"(?:at least|more than|with)\s+(?P<number>\d{1,7})\s+stars|(?P<more>\d{1,7})\+?\s+stars(?: or more)?",
         "local": rf"(?:(?:must|should)\s+(?:run|stay)\s+)?(?:{PLACES['local']})(?:\s+only)?",
         "remote": rf"(?:only\s+)?(?:{PLACES['remote']})(?:\s+(?:only|servers?))?",
-        "open": r"any\s+(?:language|licen[cs]e|platform)|no licen[cs]e constraints?",
+        "open": r"any\s+(?P<any>language|licen[cs]e|platform)|no\s+(?P<no>language|licen[cs]e|platform)\s+constraints?",
         **PREFERENCES,
     }.items()
 }
@@ -190,7 +192,7 @@ def names_in(names: str, meant: Mapping[str, str] = LANGUAGES) -> list[str]:
 
 
 def read_limits(request: str) -> Read:
-    """The limits that clauses of a request state, and the request without these clauses.
+    """The limits that clauses of a request state ("any language": none is set), and the request without these clauses.
 
     Only a clause between commas that says nothing else is a limit ("query a database, in Python, MIT licence"), for
     "explain code in Rust" is a task. A request that is nothing but limits has an empty text.
@@ -211,8 +213,14 @@ def read_limits(request: str) -> Read:
             values["runtime"] = match["runtime"] or match["alone"]
         elif name in PREFERENCES:
             values.setdefault("preferences", []).append(name)
-        elif name != "open":
+        elif name == "open":
+            key = f"{match['any'] or match['no']}s".lower().replace("license", "licence")
+            for limit in Limits.model_fields.keys() & {key, f"unwanted_{key}"}:
+                values.setdefault(limit, [])
+        else:
             names = names_in(match["names"], {**LANGUAGES, **PLATFORMS} if name != "licences" else {})
             values.setdefault(name, []).extend(word for word in names if word not in values.get(name, ()))
     left = ", ".join(clause for clause in text if clause.strip())
-    return Read(request if len(text) == len(_SPLIT.split(request)) else left, Limits(**values))
+    unwanted = {name: values.pop(name) for name in [*values] if name.startswith("unwanted_")}
+    limits = Limits(**values).with_(Limits(**unwanted))  # what a request wants and does not want at once, it does not
+    return Read(request if len(text) == len(_SPLIT.split(request)) else left, limits)

@@ -94,6 +94,12 @@ function statements(list, title) {
   return append(element("details"), element("summary", title), items);
 }
 
+function advised(list) {
+  const advice = statements(list, "When to prefer which");
+  if (advice) advice.open = true;
+  return advice;
+}
+
 function show(turn) {
   const chosen = new Set();  // of this answer alone
   const cards = element("div", null, { class: "cards" });
@@ -103,8 +109,7 @@ function show(turn) {
   const notes = [first, ...turn.notes, turn.left_out ? "The limits leave out " + turn.left_out + " servers that fit." : "",
     turn.problem ? "Rules answered: " + turn.problem : ""].filter(Boolean);
   const parts = [...notes.map((note) => element("p", note, { class: "message" })), cards];
-  const advice = statements(turn.statements, "When to prefer which");
-  if (advice) { advice.open = true; parts.push(advice); }
+  parts.push(advised(turn.statements));
   const row = element("p", null, { class: "options" });
   if (turn.question) {
     append(row, element("span", turn.question.text));
@@ -162,7 +167,7 @@ function comparison(data) {
     for (const value of row.values) append(line, element("td", value || "\u2013"));
     append(table, line);
   }
-  return append(element("div", null, { class: "wide" }), table);
+  return append(element("div", null, { class: "wide" }), table, advised(data.statements));
 }
 
 // A card belongs to the conversation and the answer that showed it, also after others have followed.
