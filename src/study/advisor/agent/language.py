@@ -21,6 +21,7 @@ from study.advisor.engine.limits import (
     LANGUAGES,
     LICENCES,
     NEGATION,
+    PLACES,
     PLATFORMS,
     PREFERENCES,
     RUNTIME,
@@ -91,11 +92,7 @@ class Specification(Limits):
         return Limits.model_construct(**{name: getattr(self, name) for name in Limits.model_fields})
 
 
-# Place -> how a sentence says it.
-SAID = {
-    "local": "local(?:ly)?|offline|self[- ]hosted|on my",
-    "remote": "remote(?:ly)?|(?<!self[- ])hosted|cloud",
-}
+SAID = {"local": f"{PLACES['local']}|on my", "remote": f"{PLACES['remote']}|cloud"}  # place -> how a sentence says it
 CLAUSE = re.compile(r"[,;!?()\n]|[.:](?=\s|$)|(?<!anything )(?<!nothing )\bbut\b", re.I)
 NEGATED = re.compile(rf"(?:\b{NEGATION}|n['’]t)(?:\s+\S+){{0,{REACH - 1}}}\s+$|\bnon-$", re.I)
 OPEN = {"language": "languages", "licence": "licences", "platform": "platforms", "place": "place"}

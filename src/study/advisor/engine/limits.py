@@ -31,7 +31,8 @@ PREFERENCES = {
     "privacy": r"private|privacy(?: matters)?|confidential",
     "ease of adoption": r"easy(?: to (?:adopt|install|set up|use))?|simple to (?:adopt|install|set up|use)",
 }
-PLACES = {"local": r"local(?:ly)?|offline|self-hosted", "remote": r"remote|hosted"}  # place -> how a clause says it
+# Place -> how a clause says it.
+PLACES = {"local": r"local(?:ly)?|offline|self[- ]hosted", "remote": r"remote|(?<!self[- ])hosted"}
 # What runs a server, with a version or alone.
 VERSIONED = r"(?:node(?:\.js)?|deno|bun|python|java|jdk|jre|jvm|\.net|php|ruby|go) ?v?\d{1,4}(?:\.\d{1,4}){0,3}"
 RUNTIME = rf"{VERSIONED}|node(?:\.js)?|deno|bun|jdk|jre|jvm|\.net"
