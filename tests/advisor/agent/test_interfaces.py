@@ -10,18 +10,23 @@ from mcp import Client
 
 from study.advisor.agent import mcp, page
 from study.advisor.agent.conversation import Agent
+from study.advisor.engine.answer import Options
+from study.advisor.engine.answer import ask as answer_of
 from study.advisor.engine.catalogue import load
 from study.advisor.engine.limits import Limits
 from tests.advisor.agent.conftest import serving, toy
 from tests.advisor.engine.conftest import ask, project  # noqa: F401
 from tests.advisor.engine.test_catalogue import TEXTS, encoded, take  # noqa: F401
 
+# One of each kind of limit that leaves servers out.
+LIMITS_ALONE = ("Go", "MIT licence", "official only", "at least 10 stars", "offline")
 REQUESTS = (
     "read a PDF and extract all tables",
     "send electronic mail, MIT licence",
     "find places on a map, in Python",
     "a popular server for mail, official only",
     "zzz qqq",
+    *LIMITS_ALONE,
 )
 
 
@@ -114,6 +119,28 @@ def test_the_system_that_answers_in_anothers_place_is_said(monkeypatch):
     assert {system: one.system for system, one in loaded.items()} == {None: "t2mrec", "t2mrec": "t2mrec"}
     warnings = {system: Agent(one).answer("captions").answer.warnings for system, one in loaded.items()}
     assert ("field_dense" in " ".join(warnings[None]), warnings["t2mrec"]) == (True, ())
+
+
+@pytest.mark.parametrize("request_", LIMITS_ALONE)
+def test_nothing_but_limits_is_a_task_and_limits_by_hand_hold(agent, request_):
+    def ids(**more):
+        return [item.server.server_id for item in agent.answer(request_, top=7, **more).answer.items]
+
+    assert ids() == [item.server.server_id for item in answer_of(agent.catalogue, request_, Options(7)).items]
+    assert len(ids()) == 7
+    assert agent.answer(request_).question[0] == "languages"  # which the request leaves open
+    assert {*ids(stated=Limits(languages=["Go"]))} == {*ids(limits=Limits(languages=["Go"]))} == {13, 17}
+
+
+def test_every_interface_says_how_many_servers_the_limits_leave_out(agent):
+    for request, left_out in {
+        "captions for videos, in Rust": 7,
+        "captions for videos, in Go": 5,
+        "captions": 0,
+    }.items():
+        turn = agent.answer(request)
+        said = [data.get("left_out", 0) for data in (agent.short(turn), agent.data(turn))]
+        assert said == [turn.answer.left_out] * 2 == [left_out] * 2
 
 
 @pytest.mark.parametrize("stated", [None, Limits(languages=["Python"]), Limits(stars=5), Limits(official=True)])

@@ -181,6 +181,9 @@ def test_a_models_reading_limits_the_servers_and_an_invalid_one_does_not():
         turn = agent.answer(f"{request}, permissive licence, no copyleft")
         assert "not valid" in turn.problem
         assert len(turn.answer.items) > 2
+    # Of a request that is nothing but a limit, neither makes one.
+    client.chat.side_effect = [json.dumps({**READ, "languages": ["Go"]}), "{}", "{}"]
+    assert agent.answer("Go").answer.limits.stated() == {}
 
 
 @pytest.mark.parametrize(

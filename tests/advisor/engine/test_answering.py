@@ -1,6 +1,8 @@
 """What stands around a ranking, with a model whose order and closeness are stated."""
 
+import re
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -162,6 +164,21 @@ TOLD = ["Reads mail", "Read e-mail", "Sends MAIL", "Calls", "mailing lists", "Re
 )
 def test_a_server_fits_by_its_score_and_the_words_that_the_best_share(request_, scores, fits):
     assert fitting_alone(request_, scores, TOLD[: len(scores)], RULE) == [mark == "y" for mark in fits]
+
+
+def test_what_is_said_of_a_wish_is_of_the_servers_that_are_shown(monkeypatch):
+    """A grader that turns the order round: the last two are shown, and stars are known for one of them."""
+    rows = [(name, float(5 - n), replace(NONE, stars=n or None)) for n, name in enumerate("vwxyz")]
+    rows[3] = ("y", 2.0, NONE)
+    system, facts = model(*rows)
+    grader = SimpleNamespace(
+        weight=99.0, part="stub", named="stub", grades=lambda _, some: {s.server_id: s.rank for s in some}
+    )
+    monkeypatch.setattr("study.advisor.saved.grading.Grader.configured", lambda: grader)
+    answered = ask(system, "popular mail", facts, SETTINGS, with_prior=False, k=2, rerank="llm")
+    assert {*names(answered)} == {"z", "y"}
+    (note,) = answered.notes
+    assert re.findall(r"\d+", note) == ["1", "2"]
 
 
 def test_a_filter_leaves_servers_that_fit_and_says_how_many_it_left_out():

@@ -10,6 +10,9 @@ from study.advisor.saved.settings import Answering
 
 SETTINGS = Answering.read()
 TWO = ("JavaScript", "TypeScript")  # the languages of a package of npm
+STARS = {"at least 1,000": 1000, "more than 2,500": 2500, "with 2 500": 2500, "2_500+": 2500, "2\u202f500": 2500}
+STARS |= {"2'500": 2500, "9,999,999": 9_999_999, "1.5k": 1500, "at least 10 K": 10_000, "2500": 2500, "250000": 250_000}
+NO_STARS = ("2,50", "1,5k", "2.500", "1.5", "10,000,000", "99999999", "1,2,3", "2,5000", "1.5.2k", "-5")
 # Ten servers hold each of these words.
 KNOWN = vocabulary(
     ["query a PostgreSQL database slack slow screenshots of web pages to the event put an pdf text"] * 10
@@ -107,6 +110,10 @@ def test_conversions_have_a_direction():
         ("plan a trip, deno", "plan a trip, deno", {}),
         ("in Go, MIT", "", {"languages": ["Go"], "licences": ["MIT"]}),
         ("Call an API, JavaScript or TypeScript", "Call an API", {"languages": [*TWO]}),
+        # A number is read whole, or not at all, and no comma within one parts clauses.
+        *((f"play, {said} stars", "play", {"stars": number}) for said, number in STARS.items()),
+        *((f"play, {said} stars", f"play, {said} stars", {}) for said in NO_STARS),
+        ("Read 1,000 files,in Go,2,500 stars", "Read 1,000 files", {"languages": ["Go"], "stars": 2500}),
         # A task speaks of a language; only a clause of its own is a limit.
         ("explain code in Rust", "explain code in Rust", {}),
         ("Go to the archive and scan C batteries", "Go to the archive and scan C batteries", {}),

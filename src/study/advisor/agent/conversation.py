@@ -19,7 +19,7 @@ from study.advisor.engine import render
 from study.advisor.engine.answer import Answer, Item, Options, ask
 from study.advisor.engine.catalogue import Catalogue
 from study.advisor.engine.intent.feedback import Event, FeedbackStore
-from study.advisor.engine.limits import Limits, read_limits
+from study.advisor.engine.limits import Limits, read_limits, task_and_limits
 from study.advisor.saved.contract import Recommendation, require_request
 from study.base.errors import StudyError, require_one_of
 
@@ -72,7 +72,7 @@ class Agent:
         `again`: words that quote the fields alone. StudyError: as `engine.answer.ask`."""
         require_request(request, Options(top).first(self.catalogue), len(self.catalogue.model.servers))
         specification, problem = by_rules(request, stated), ""
-        if self.writer and limits is None:
+        if self.writer and limits is None and read_limits(request).text.strip():
             try:
                 read = self.writer.read(request)[0]
                 # What the rules read stands: a model may add limits of which they read nothing.
@@ -95,7 +95,7 @@ class Agent:
     def question(self, specification: Specification, answer: Answer) -> tuple[str, tuple[str, ...]] | None:
         """The first limit of which the request says nothing and that would change the answer, with the values that its
         servers have."""
-        said = read_limits(answer.request).limits.model_fields_set
+        said = task_and_limits(answer.request).limits.model_fields_set
         for limit, fact in (("languages", "language"), ("place", "place")):
             values = Counter(getattr(item.facts, fact) for item in answer.items)
             choices = tuple(value for value, _ in values.most_common() if value)
@@ -219,6 +219,7 @@ class Agent:
         """An answer as plain data of at most 2 KB for five servers."""
         data: dict[str, Any] = {"servers": [self.brief(item) for item in turn.answer.items]}
         data |= {} if turn.answer.fits else {"fits": False}
+        data |= {"left_out": turn.answer.left_out} if turn.answer.left_out else {}
         said = {"warnings": turn.answer.warnings, "notes": turn.answer.notes}
         return data | {name: [plain(text, 200) for text in texts] for name, texts in said.items() if texts}
 

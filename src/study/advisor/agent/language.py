@@ -26,7 +26,7 @@ from study.advisor.engine.limits import (
     PREFERENCES,
     RUNTIME,
     Limits,
-    read_limits,
+    task_and_limits,
 )
 from study.advisor.strict import Strict, json_object
 from study.base.errors import StudyError
@@ -100,10 +100,10 @@ OPEN = {"language": "languages", "licence": "licences", "platform": "platforms",
 
 def by_rules(request: str, stated: Limits | None = None) -> Specification:
     """The specification of a request by rules; `stated`: limits set by hand, in place of those of the request."""
-    read = read_limits(request)
+    read = task_and_limits(request)
     limits = read.limits.with_(stated) if stated else read.limits
     missing = [name for name, key in OPEN.items() if key not in limits.model_fields_set]
-    return Specification(objective=read.text or request, missing=missing, **limits.model_dump())
+    return Specification(objective=read.text, missing=missing, **limits.model_dump())
 
 
 class Statement(Strict):

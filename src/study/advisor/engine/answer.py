@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from study.advisor.engine.catalogue import SYNC, Catalogue
 from study.advisor.engine.facts import Facts, prior, stars_share
-from study.advisor.engine.limits import Limits, Read, names_in, read_limits
+from study.advisor.engine.limits import Limits, names_in, task_and_limits
 from study.advisor.engine.request import WORD, Understood, plain, reversed_only, understand, vocabulary
 from study.advisor.saved.contract import Recommendation, SavedModel, rounded
 from study.advisor.saved.saved import DATASET
@@ -120,9 +120,7 @@ def ask(catalogue: Any, request: Any, options: Any = None) -> Answer | ToolAnswe
         raise StudyError("--verified is for the open catalogue", column="--verified", fix=SYNC)
     if options.rerank:
         return _reranked(catalogue, request, options)
-    read = read_limits(request)
-    if not read.text.strip():  # nothing but limits: taken as it stands
-        read = Read(request, Limits())
+    read = task_and_limits(request)
     limits = read.limits if options.limits is None else options.limits
     stated = {name: value for name, value in options.attributes.items() if value}
     if options.limits is None and "language" in stated and (limits.languages or limits.unwanted_languages):
@@ -161,7 +159,10 @@ def _reranked(catalogue: Catalogue, request: str, options: Options) -> Answer:
     # The hash is in the JSON answer.
     graded_by = f"{grader.weight:g} x grade by {printable(grader.named).split('@')[0]}"
     caption = f"score: {graded_by} + score of {catalogue.model.title}, both from 0 to 1"
-    return replace(answer, items=items, caption=caption, reranked_by=grader.named)
+    before, after = (_wish_notes(answer.understood, shown) for shown in (answer.items, items))
+    of_these = dict(zip(before, after, strict=True))
+    notes = tuple(of_these.get(note, note) for note in answer.notes)
+    return replace(answer, items=items, notes=notes, caption=caption, reranked_by=grader.named)
 
 
 def _checked(catalogue: Catalogue, request: str, options: Options, answer: Answer) -> tuple[Answer, list[str]]:

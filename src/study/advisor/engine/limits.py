@@ -163,6 +163,8 @@ def _any(names: Iterable[str]) -> str:
 
 
 _LANGUAGE, _LICENCE = _any(LANGUAGES), _any(LICENCES)
+# A whole number below ten million (2500, 2,500, 2 500, 2_500) or thousands (1.5k).
+_COUNT = r"\d{1,3}(?:[,_'’\s]?\d{3})?|\d(?:[,_'’\s]?\d{3}){2}|\d{1,3}(?:\.\d)?\s?k"
 _NO = rf"{NEGATION}(?: in)?"
 # A whole clause of a request -> what it states.
 CLAUSES: dict[str, re.Pattern[str]] = {
@@ -176,14 +178,14 @@ CLAUSES: dict[str, re.Pattern[str]] = {
         "runtime": rf"(?:(?:runs?\s+)?(?:on|under|with)\s+)?(?P<runtime>{VERSIONED})"
         rf"|(?:runs?\s+)?(?:on|under)\s+(?P<alone>{RUNTIME})",
         "official": r"only\s+official(?:\s+(?:ones?|servers?))?|official(?:\s+(?:ones?|servers?))?\s+only",
-        "stars": r"(?:at least|more than|with)\s+(?P<number>\d{1,7})\s+stars|(?P<more>\d{1,7})\+?\s+stars(?: or more)?",
+        "stars": rf"(?:(?:at least|more than|with)\s+)?(?P<number>{_COUNT})\+?\s+stars(?: or more)?",
         "local": rf"(?:(?:must|should)\s+(?:run|stay)\s+)?(?:{PLACES['local']})(?:\s+only)?",
         "remote": rf"(?:only\s+)?(?:{PLACES['remote']})(?:\s+(?:only|servers?))?",
         "open": r"any\s+(?P<any>language|licen[cs]e|platform)|no\s+(?P<no>language|licen[cs]e|platform)\s+constraints?",
         **PREFERENCES,
     }.items()
 }
-_SPLIT = re.compile(r"\s*[,;]\s*")
+_SPLIT = re.compile(r"\s*(?:;|,(?!\d)|(?<!\d),)\s*")  # not within 2,500
 _BETWEEN = re.compile(r"\s*(?:,|/|\bor\b|\band\b)\s*", re.I)
 
 
@@ -205,7 +207,8 @@ def read_limits(request: str) -> Read:
         if match is None:
             text.append(clause)
         elif name == "stars":
-            values["stars"] = int(match["number"] or match["more"])
+            number = match["number"]
+            values["stars"] = round(float(re.sub(r"[^\d.]", "", number)) * (1000 if number[-1] in "kK" else 1))
         elif name in PLACES:
             values["place"] = name
         elif name == "official":
@@ -225,3 +228,9 @@ def read_limits(request: str) -> Read:
     unwanted = {name: values.pop(name) for name in [*values] if name.startswith("unwanted_")}
     limits = Limits(**values).with_(Limits(**unwanted))  # what a request wants and does not want at once, it does not
     return Read(request if len(text) == len(_SPLIT.split(request)) else left, limits)
+
+
+def task_and_limits(request: str) -> Read:
+    """As `read_limits`; a request that is nothing but limits is a task as it stands, without limits."""
+    read = read_limits(request)
+    return read if read.text.strip() else Read(request, Limits())
