@@ -236,6 +236,18 @@ npm:@me/tools < npx -y -p @me/tools tool
 npm:server < npx.cmd -- server
 npm:server < cmd /c npx -y server@latest
 npm:server < npm exec --yes -- server
+npm:@me/server < npm exec -n @me/server other
+npm:@me/server < npm x --no-audit @me/server other
+npm:@me/server < npm exec server --package @me/server
+npm:server < npm exec -- server --package other
+npm:@me/server < npx -n --no-warnings @me/server -p other
+npm:@me/server < pnpm dlx -w @me/server other
+npm:@me/server < pnpm --loglevel error dlx @me/server -w other
+npm:@me/tools < pnpm --package=@me/tools dlx tool
+npm:@me/server < pnpx -w @me/server other
+npm:@me/tools < yarn dlx -q -p @me/tools tool
+npm:@me/server < bunx -y @me/server -p other
+npm:@me/server < deno run --env-file npm:@me/server npm:other
 npm:server < bunx --bun server
 npm:server < pnpm dlx server
 npm:@me/server 1.0.0 < deno run -A npm:@me/server@1.0.0
@@ -253,6 +265,19 @@ npx -c hunter2
 npx -p one -p two three
 npx --unknown hunter2 server
 npx -Z hunter2 server
+npx --no server -p hunter2
+npx -yq server -p hunter2
+npm exec --node-arg hunter2 server
+npm exec --cpu hunter2 server
+npm exec --yes true hunter2
+npm exec server --registry hunter2
+npm exec server --call hunter2
+pnpm dlx -n hunter2 server
+pnpm dlx -p one hunter2
+pnpx --registry hunter2 server
+yarn dlx -w hunter2 server
+yarn --cwd hunter2 dlx server
+bunx -w hunter2 server
 npx --package
 uvx --index-url https://user:hunter2@x.y/simple pkg
 uvx --from git+https://hunter2@github.com/a/b program

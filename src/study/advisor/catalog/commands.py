@@ -30,6 +30,8 @@ class Runner:
         elsewhere: options after which a package comes from elsewhere, or no package is started.
         orders: the words that must stand before the package; of several ways one.
         prefix: what stands before a package's name.
+        letters: whether -it is -i -t, and -p3.12 an option with its value.
+        throughout: whether options are read behind the package, too, up to --.
     """
 
     registry: str
@@ -39,21 +41,52 @@ class Runner:
     elsewhere: frozenset[str] = frozenset()
     orders: tuple[tuple[str, ...], ...] = ((),)
     prefix: str = ""
+    letters: bool = True
+    throughout: bool = False
 
 
+# As the programs' own sources have them. npx skips the word after every other --no-option, and npm takes it for the
+# package.
+_OF_NPM = _names(
+    "-y --yes -q --quiet -s --silent -d --verbose --ignore-scripts --prefer-online --prefer-offline --offline"
+    " --workspaces -ws --force -f"
+)
 _NPX = Runner(
     "npm",
-    _names(
-        "-y --yes --no -q --quiet -s --silent -d --verbose --no-install --ignore-existing --prefer-online"
-        " --ignore-scripts --prefer-offline --offline --no-audit --no-fund --no-progress --no-update-notifier"
-        " --workspaces -ws --force -f"
-    ),
+    _OF_NPM | {"--no-install", "--ignore-existing"},
     _names(
         "-w --workspace --loglevel --cache --prefix --userconfig --globalconfig --fetch-timeout --fetch-retries --shell"
-        " --script-shell --node-options -n --node-arg --npm --cpu --os --libc"
+        " --script-shell --node-options -n --node-arg --npm"
     ),
     _names("-p --package"),
     _names("-c --call --registry"),
+    letters=False,
+)
+_NPM = replace(
+    _NPX,
+    flags=_OF_NPM | _names("-n --no --no-audit --no-fund --no-progress --no-update-notifier"),
+    valued=_NPX.valued - _names("-n --node-arg --npm"),
+    named=_names("--package"),
+    orders=(("exec",), ("x",)),
+    throughout=True,
+)
+_PNPX = Runner(
+    "npm",
+    _names(
+        "-y --yes -q --quiet -s --silent -d --verbose --ignore-scripts --prefer-offline --offline -w --workspace-root"
+        " --ignore-workspace"
+    ),
+    _names("--reporter --loglevel -C --dir"),
+    _names("--package"),
+    _names("-c --shell-mode --registry"),
+    letters=False,
+)
+_BUNX = Runner(
+    "npm",
+    _names("--bun -b --verbose --silent --no-install -y --yes"),
+    frozenset(),
+    _names("-p --package"),
+    letters=False,
 )
 _UVX = Runner(
     "pypi",
@@ -104,21 +137,21 @@ _DENO = Runner(
         "-A --allow-all -R --allow-read -W --allow-write -N --allow-net -E --allow-env -S --allow-sys --allow-run"
         " --allow-ffi -I --allow-import --allow-hrtime --deny-read --deny-write --deny-net --deny-env --deny-sys"
         " --deny-run --deny-ffi -q --quiet -r --reload --no-prompt --no-check --check --cached-only --no-lock"
-        " --no-config --no-remote --frozen --node-modules-dir --vendor --unstable --watch -y --yes"
+        " --no-config --no-remote --frozen --node-modules-dir --vendor --unstable --watch --env-file -y --yes"
     ),
-    _names("-c --config --import-map --cert --location --seed -L --log-level --conditions --env-file"),
+    _names("-c --config --import-map --cert --location --seed -L --log-level --conditions"),
     elsewhere=_names("--no-npm -p --package"),
     orders=(("run",), ("x",)),
     prefix="npm:",
 )
 RUNNERS = {
     "npx": _NPX,
-    "pnpx": _NPX,
-    "npm": replace(_NPX, orders=(("exec",), ("x",))),
-    "pnpm": replace(_NPX, orders=(("dlx",),)),
-    "yarn": replace(_NPX, orders=(("dlx",),)),
-    "bunx": replace(_NPX, flags=_NPX.flags | {"--bun"}),
-    "bun": replace(_NPX, flags=_NPX.flags | {"--bun"}, orders=(("x",),)),
+    "npm": _NPM,
+    "pnpx": _PNPX,
+    "pnpm": replace(_PNPX, orders=(("dlx",),)),
+    "yarn": Runner("npm", _names("-q --quiet"), frozenset(), _names("-p --package"), orders=(("dlx",),), letters=False),
+    "bunx": _BUNX,
+    "bun": replace(_BUNX, orders=(("x",),)),
     "uvx": _UVX,
     "uv": replace(_UVX, orders=(("tool", "run"),)),
     "pipx": Runner(
@@ -168,19 +201,22 @@ def of_command(command: str, words: Sequence[str]) -> Package:
 
 
 def _options(program: str, runner: Runner, words: list[str]) -> tuple[list[str], list[str]]:
-    """The values of `Runner.named`, and at most four other words up to the package."""
+    """The values of `Runner.named`, and other words up to the package, or where options end."""
     named: list[str] = []
     rest: list[str] = []
     # Behind the package, or the program of a named one, come the server's own words.
-    while words and not (rest and any(tuple(rest[:-1]) == order for order in runner.orders)) and len(rest) < 4:
+    while words and (runner.throughout or (len(rest) < 4 and not (rest and tuple(rest[:-1]) in runner.orders))):
         word = words.pop(0)
         if word == "--":
             return named, [*rest, *words[:1]]
+        if word in ("true", "false"):
+            raise RefusedError(f"{word} may be the value of an option of {program}, or the package")
         if not word.startswith("-") or word == "-":
             rest.append(word)
             continue
         name, joined, value = word.partition("=")
-        if not word.startswith("--") and name not in runner.flags | runner.valued | runner.named | runner.elsewhere:
+        known = runner.flags | runner.valued | runner.named | runner.elsewhere
+        if runner.letters and not word.startswith("--") and name not in known:
             name, joined, value = _short(runner, word)
         if name in runner.elsewhere or name.endswith(":registry"):
             raise RefusedError(f"after {name}, {program} starts something else than a package of {runner.registry}")
@@ -201,7 +237,7 @@ def _short(runner: Runner, word: str) -> tuple[str, str, str]:
         name = f"-{word[position]}"
         if name in runner.flags:
             continue
-        if runner.registry != "npm" and name in runner.valued | runner.elsewhere:
+        if name in runner.valued | runner.elsewhere:
             return name, word[position + 1 :], word[position + 1 :].removeprefix("=")
         return word, "", ""
     return f"-{word[-1]}", "", ""
