@@ -21,6 +21,7 @@ from study.base.files import write_json
 from study.base.registry import system_file
 from study.data.splits import make
 from study.runner import own_system
+from study.runner.contract import SystemContract
 from study.runner.identity import read_versions
 from study.runner.own_system import class_file, examine, new_system, remove_system
 from study.runner.row_store import list_rows
@@ -130,6 +131,22 @@ def test_a_system_that_ranks_nothing_is_told_so(own_root: Path, call) -> None:
     make_wrong("score = np.ones((len(tasks), self.data.n_servers))")
     code, out, _ = call("check", "mine")
     assert (code, "same score for every server" in out) == (0, True)
+
+
+@pytest.mark.parametrize(("trains", "keeps"), [(True, False), (True, True), (False, False)])
+def test_a_training_that_nothing_could_stop_is_told_so(own_root: Path, trains: bool, keeps: bool) -> None:
+    if keeps:
+        make_wrong("score = (self.tasks[tasks] @ self.servers.T).toarray()")  # which `FORGETS` leaves right
+    else:
+        new_system("mine")
+    with system_file("mine").open("a") as stream:
+        stream.write(f"trains: {str(trains).lower()}\n")
+
+    class Mine(SystemContract):
+        system, protocols = "mine", ("cold",)
+
+    Mine().test_a_stopped_training_goes_on_to_the_same_scores()
+    assert len(Mine.notes) == (trains and not keeps)
 
 
 def test_the_log_that_an_error_of_a_check_names_is_kept(own_root: Path, call) -> None:

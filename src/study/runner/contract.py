@@ -7,7 +7,7 @@ import tempfile
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,15 @@ FEW = 5  # first ranks of a ranking that are compared
 READ = "use split.train alone, or say uses_validation = True for split.valid"
 
 
+class _Fit(NamedTuple):
+    """What a freshly fitted system answers to the test tasks, servers and scores side by side, shape (tasks, 2
+    n_servers), whether it uses validation, and whether its training was stopped on the way, and went on."""
+
+    answers: np.ndarray
+    uses_validation: bool
+    stopped: bool
+
+
 class SystemContract:
     """What holds for every system, on two blocks of toy tasks. A class that names a system inherits its tests::
 
@@ -39,7 +48,7 @@ class SystemContract:
     least_own: ClassVar[float] = 0.0  # share of the first servers that are of the task's own block
     least_stay: ClassVar[float] = 0.0  # and of those that stay first if the servers are listed in another order
     notes: ClassVar[list[str]]  # what the rules find out besides, a line each
-    _fits: ClassVar[dict[tuple[str, ...], tuple[np.ndarray, bool]]]
+    _fits: ClassVar[dict[tuple[str, ...], _Fit]]
 
     def __init_subclass__(cls) -> None:
         cls.notes, cls._fits = [], {}
@@ -47,7 +56,7 @@ class SystemContract:
     def test_every_score_is_a_number(self) -> None:
         """Of the right shape, finite or -inf. Also says which tasks get no server, or the same score for all."""
         for case in self._cases():
-            answers, _ = self._answers(case)
+            answers = self._fit(case).answers
             scores = answers[:, answers.shape[1] // 2 :]
             if empty := int((answers[:, 0] < 0).sum()):
                 self.notes.append(f"{case.protocol}: {empty} of {len(answers)} tasks get no server")
@@ -64,13 +73,16 @@ class SystemContract:
         self._require_same("held-out labels change the scores", READ, "others")
 
     def test_a_stopped_training_goes_on_to_the_same_scores(self) -> None:
-        """Stopped at its second checkpoint as by a kill."""
+        """Stopped at its second checkpoint as by a kill. Also says of what trains whether there was nothing to stop."""
         self._require_same("a stopped training goes on to other scores", "keep its state in workdir", "stopped")
+        for case in self._cases():
+            if compose_small(case.system).system.trains and not self._fit(case, "others", "stopped").stopped:
+                self.notes.append(f"{case.protocol}: nothing was stopped: this process put no two files into workdir")
 
     def test_the_order_of_the_servers_and_the_blocks(self) -> None:
         """Says how much of the first ranks another order of the servers changes, and how much is of the own block."""
         for case in self._cases():
-            (answers, _), (again, _) = self._answers(case), self._answers(case, "relabelled")
+            answers, again = self._fit(case).answers, self._fit(case, "relabelled").answers
             data, split = _toy(case)
             first, new_row = answers[:, :FEW].astype(int), relabelled(data, split)[2]
             stay = [len({*new_row[row[row >= 0]]} & {*now}) for row, now in zip(first, again[:, :FEW], strict=True)]
@@ -90,8 +102,8 @@ class SystemContract:
             if not compose_small(case.system).system.trains or (placed := placed_on_gpu(model)) == model:
                 continue
             try:
-                answers, _ = _fit_toy(case, placed, data, split, split)
-                sound = there and np.array_equal(answers[:, 0] < 0, self._answers(case)[0][:, 0] < 0)
+                answers = _fit_toy(case, placed, data, split, split).answers
+                sound = there and np.array_equal(answers[:, 0] < 0, self._fit(case).answers[:, 0] < 0)
             except StudyError as error:
                 if there or "no GPU" not in error.reason:
                     raise
@@ -103,13 +115,13 @@ class SystemContract:
     def _cases(self) -> list[Case]:
         return [case for case in cases([self.system]) if case.protocol in self.protocols or not self.protocols]
 
-    def _answers(self, case: Case, *ways: str) -> tuple[np.ndarray, bool]:
-        """What a fit answers, and whether it uses validation; each fit is made once for all rules."""
+    def _fit(self, case: Case, *ways: str) -> _Fit:
+        """A fit in these ways, which is made once for all rules."""
         if (key := (*case, *ways)) not in self._fits:
             data, test = _toy(case)
             split = test
             if "others" in ways and compose_small(case.system).system.family != ORACLE:
-                parts = ("test",) if self._answers(case)[1] else ("valid", "test")
+                parts = ("test",) if self._fit(case).uses_validation else ("valid", "test")
                 data, split = with_other_answers(data, split, parts)
             if "relabelled" in ways:
                 data, split, _ = relabelled(data, split)
@@ -120,10 +132,10 @@ class SystemContract:
     def _require_same(self, rule: str, fix: str, way: str) -> None:
         """Raise unless a fit in this way answers as the plain one; if one in all ways does, no other is made."""
         for case in self._cases():
-            answers, _ = self._answers(case)
-            if np.array_equal(self._answers(case, "others", "stopped")[0], answers):
+            answers = self._fit(case).answers
+            if np.array_equal(self._fit(case, "others", "stopped").answers, answers):
                 continue
-            if differ := int((self._answers(case, way)[0] != answers).any(axis=1).sum()):
+            if differ := int((self._fit(case, way).answers != answers).any(axis=1).sum()):
                 reason = f"{case.protocol}: {rule}: {differ} of {len(answers)} tasks differ"
                 raise StudyError(reason, file=system_file(case.system), fix=fix)
 
@@ -135,14 +147,13 @@ def _toy(case: Case) -> tuple[Dataset, Split]:
 
 def _fit_toy(
     case: Case, model: Mapping[str, Any], data: Dataset, split: Split, test: Split, *, stop: bool = False
-) -> tuple[np.ndarray, bool]:
-    """What a freshly fitted system answers to the test tasks of `test`, servers and scores side by side, shape (tasks,
-    2 n_servers), and whether it uses validation. Raises StudyError: whatever its code raises, with its place; the
-    folder of the fit stays if the error names a log in it."""
+) -> _Fit:
+    """A fit, asked for the test tasks of `test`. Raises StudyError: whatever its code raises, with its place; the fit's
+    folder stays if the error names a log in it."""
     work, log = Path(tempfile.mkdtemp(prefix=f"check-{case.system}-")), False
     try:
         with stand_ins(work / "cache"):
-            system, _ = fit(case, model, data, split, work / "work", stop=stop)
+            system, stopped = fit(case, model, data, split, work / "work", stop=stop)
             ranked = rank_tasks(system, test, test.tasks("test"), part="test", k=data.n_servers, seed=SEED)
     except StudyError as error:
         log = work in Path(str(error.file)).parents
@@ -156,4 +167,4 @@ def _fit_toy(
         if not log:
             shutil.rmtree(work)
     answers = np.concatenate([part.astype(np.float32) for part in ranked], axis=1)
-    return answers, bool(getattr(system, "uses_validation", False))
+    return _Fit(answers, bool(getattr(system, "uses_validation", False)), stopped)
