@@ -77,7 +77,7 @@ def contribution(study: Context) -> Tables:
     client = endpoint_settings(system.endpoint).client(cassette(dataset, CASSETTE))
     client.condense = lambda reply: without_texts(condensed(reply))
     answers, counts = ask_variants(client, system.question, data, tasks, pools, settings)
-    few = np.flatnonzero(np.isin(tasks, order[: settings.full_cards]))
+    few = np.flatnonzero(np.isin(tasks, order[: settings.full_cards])).tolist()
     some = [pools[row] for row in few]
     with_cards, counted = ask_full_cards(client, system.question, data, tasks[few], some)
     with_cards["short cards"] = some, [answers["model"][1][row] for row in few]  # on the same tasks
