@@ -82,6 +82,10 @@ GONE = {
         *(f"results/{name}/tables/overall.md" for name in ("apibank", "livemcpbench", "mcpflow")),
         *(f"results/{name}/tables/overall.md" for name in ("mcptoolbench", "mcptools")),
     ),
+    "a step's parts, measured again in efficiency.csv": (
+        "results/task2mcp/tables/parts.csv",
+        "results/task2mcp/records/parts.json",
+    ),
     "record of the embedding, now distances.json": ("results/task2mcp/embedding/record.json",),
 }
 # Path or row ("task2mcp/cold/bm25 per_task") -> why it is another than at the base commit. Patterns are allowed.
