@@ -241,6 +241,7 @@ npm:@me/server < npm x --no-audit @me/server other
 npm:@me/server < npm exec server --package @me/server
 npm:server < npm exec -- server --package other
 npm:@me/server < npx -n --no-warnings @me/server -p other
+npm:server < npx --node-options=--max-old-space-size=99 server other
 npm:@me/server < pnpm dlx -w @me/server other
 npm:@me/server < pnpm --loglevel error dlx @me/server -w other
 npm:@me/tools < pnpm --package=@me/tools dlx tool
@@ -270,14 +271,29 @@ npx -yq server -p hunter2
 npm exec --node-arg hunter2 server
 npm exec --cpu hunter2 server
 npm exec --yes true hunter2
+npm exec -y null hunter2
+npm exec --cache -- hunter2 --package other
+npm exec hunter2 --loglevel -- --package=other
+npm exec --prefix=-- hunter2 --package other
+npm exec --node-options=-- hunter2 --package other
+npm exec --shell -w other hunter2
+npx --prefix -- -p other hunter2
+npx --node-options -n other hunter2
+npx --yes=hunter2 server
+npx -q=hunter2 server
+npm exec --no-audit=hunter2 server
+npm --yes=hunter2 exec server
 npm exec server --registry hunter2
 npm exec server --call hunter2
 pnpm dlx -n hunter2 server
 pnpm dlx -p one hunter2
+pnpm dlx --reporter -C other hunter2
+pnpm dlx --offline=hunter2 server
 pnpx --registry hunter2 server
 yarn dlx -w hunter2 server
 yarn --cwd hunter2 dlx server
 bunx -w hunter2 server
+bun -p hunter2 x server
 npx --package
 uvx --index-url https://user:hunter2@x.y/simple pkg
 uvx --from git+https://hunter2@github.com/a/b program

@@ -30,7 +30,8 @@ class Runner:
         elsewhere: options after which a package comes from elsewhere, or no package is started.
         orders: the words that must stand before the package; of several ways one.
         prefix: what stands before a package's name.
-        letters: whether -it is -i -t, and -p3.12 an option with its value.
+        letters: whether -it is -i -t, and -p3.12 an option with its value. Those without read --flag=word as the
+            flag and a word, and after an option with a value still take a word with a dash for an option, or refuse it.
         throughout: whether options are read behind the package, too, up to --.
     """
 
@@ -45,6 +46,8 @@ class Runner:
     throughout: bool = False
 
 
+# Values that may begin with a dash all the same.
+_DASHED = _names("-n --node-arg --npm --node-options=")
 # As the programs' own sources have them. npx skips the word after every other --no-option, and npm takes it for the
 # package.
 _OF_NPM = _names(
@@ -151,7 +154,7 @@ RUNNERS = {
     "pnpm": replace(_PNPX, orders=(("dlx",),)),
     "yarn": Runner("npm", _names("-q --quiet"), frozenset(), _names("-p --package"), orders=(("dlx",),), letters=False),
     "bunx": _BUNX,
-    "bun": replace(_BUNX, orders=(("x",),)),
+    "bun": replace(_BUNX, named=frozenset(), orders=(("x",),)),  # -p before x is --print
     "uvx": _UVX,
     "uv": replace(_UVX, orders=(("tool", "run"),)),
     "pipx": Runner(
@@ -209,7 +212,7 @@ def _options(program: str, runner: Runner, words: list[str]) -> tuple[list[str],
         word = words.pop(0)
         if word == "--":
             return named, [*rest, *words[:1]]
-        if word in ("true", "false"):
+        if word in ("true", "false", "null"):
             raise RefusedError(f"{word} may be the value of an option of {program}, or the package")
         if not word.startswith("-") or word == "-":
             rest.append(word)
@@ -224,10 +227,15 @@ def _options(program: str, runner: Runner, words: list[str]) -> tuple[list[str],
             if not joined and not words:
                 raise RefusedError(f"{name} of {program} lacks its value")
             value = value if joined else words.pop(0)
+            dashed = value.startswith("-") and (name + joined not in _DASHED or not value.strip("-"))
+            if dashed and not runner.letters:
+                raise RefusedError(f"the word after {name} may be its value, or another option of {program}")
             named += [value] if name in runner.named else []
         elif name not in runner.flags:
             option = f" {name}" if re.fullmatch(r"--[a-z][a-z-]{1,40}", name) else ""
             raise RefusedError(f"the option{option} of {program} is not known, so the package is not, either")
+        elif joined and not runner.letters:
+            raise RefusedError(f"{name} of {program} takes no value, so it may be the package")
     return named, rest
 
 
