@@ -94,9 +94,14 @@ def test_a_limit_is_opened_again_and_is_not_asked_for(agent, limit, opened, left
     talk.say(f"{REQUEST}, {limit}")
     assert talk.say(opened).specification.limits().stated() == left
     assert talk.last.answer.items == agent.answer(REQUEST, limits=Limits(**left)).answer.items
+    again = (talk.last, talk.regenerate(), talk.revise(Limits(**left)), talk.say("at least 1 stars"))
+    if "language" in opened:
+        assert not any(turn.question and turn.question[0] == "languages" for turn in again)
+        assert talk.say("captions of films").question[0] == "languages"  # another request
     asked = {request: agent.answer(request).question for request in (REQUEST, f"{REQUEST}, {opened}")}
     assert asked[REQUEST][0] == "languages"
     assert bool(asked[f"{REQUEST}, {opened}"]) is ("language" not in opened)
+    assert agent.answer(REQUEST, stated=Limits(languages=[])).question is None  # a host opens it
 
 
 def test_conversations_are_bounded_and_end(agent):

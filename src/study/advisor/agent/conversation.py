@@ -6,7 +6,7 @@ import shlex
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -67,9 +67,11 @@ class Agent:
         stated: Limits | None = None,
         top: int | None = None,
         again: bool = False,
+        settled: Iterable[str] = (),
     ) -> Turn:
         """The answer to a request. `limits`: in place of those that the request states; `stated`: win over them.
-        `again`: words that quote the fields alone. StudyError: as `engine.answer.ask`."""
+        `again`: words that quote the fields alone. `settled`: limits that are not asked for. StudyError: as
+        `engine.answer.ask`."""
         require_request(request, Options(top).first(self.catalogue), len(self.catalogue.model.servers))
         specification, problem = by_rules(request, stated), ""
         if self.writer and limits is None and read_limits(request).text.strip():
@@ -90,16 +92,22 @@ class Agent:
                 written = self.writer.write(specification, cards, quote=again)
             except StudyError as error:
                 problem = problem or error.reason
-        return Turn(specification, answer, written, problem, self.question(specification, answer))
+        known = {
+            *settled,
+            *(stated.model_fields_set if stated else ()),
+            *task_and_limits(request).limits.model_fields_set,
+        }
+        return Turn(specification, answer, written, problem, self.question(specification, answer, known))
 
-    def question(self, specification: Specification, answer: Answer) -> tuple[str, tuple[str, ...]] | None:
-        """The first limit of which the request says nothing and that would change the answer, with the values that its
-        servers have."""
-        said = task_and_limits(answer.request).limits.model_fields_set
+    def question(
+        self, specification: Specification, answer: Answer, known: set[str]
+    ) -> tuple[str, tuple[str, ...]] | None:
+        """The first limit that is neither set nor among the `known` ones and that would change the answer, with the
+        values that its servers have."""
         for limit, fact in (("languages", "language"), ("place", "place")):
             values = Counter(getattr(item.facts, fact) for item in answer.items)
             choices = tuple(value for value, _ in values.most_common() if value)
-            settled = limit in said or getattr(specification, limit) or specification.unwanted_languages
+            settled = limit in known or getattr(specification, limit) or specification.unwanted_languages
             if not settled and len(choices) > 1:
                 return limit, choices
         return None
@@ -285,26 +293,30 @@ class Conversation:
     turns: dict[int, Turn] = field(default_factory=dict)  # by number; the last `KEPT_TURNS`
     number: int = 0
     has_asked: bool = False  # whether its one question was put
+    settled: set[str] = field(default_factory=set)  # limits that messages changed since the last request
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def say(self, message: str) -> Turn:
         """The answer to a request; a message that is nothing but limits changes those of the last one."""
         read = read_limits(message)
         if self.turns and message.strip() and not read.text.strip():
+            self.settled = self.settled | read.limits.model_fields_set
             return self.revise(self.last.specification.limits().with_(read.limits))
         with self.lock:
+            self.settled = set()
             return self._add(self.agent.answer(message))
 
     def revise(self, limits: Limits) -> Turn:
         """The last request within other limits."""
         with self.lock:
-            return self._add(self.agent.answer(self.last.answer.request, limits=limits))
+            return self._add(self.agent.answer(self.last.answer.request, limits=limits, settled=self.settled))
 
     def regenerate(self) -> Turn:
         """The last answer in other words."""
         with self.lock:
             limits = self.last.specification.limits()
-            return self._add(self.agent.answer(self.last.answer.request, limits=limits, again=True))
+            request, settled = self.last.answer.request, self.settled
+            return self._add(self.agent.answer(request, limits=limits, again=True, settled=settled))
 
     @property
     def last(self) -> Turn:
