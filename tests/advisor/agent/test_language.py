@@ -137,6 +137,8 @@ def test_the_template_passes_the_checks_and_statements_name_servers_of_the_short
         ("Reads most mail", "A server that reads mail", False),
         ("Always reads mail", "A server that reads mail", False),
         ("Over 5 mails", "A server that reads 5 mails", False),
+        ("Under 5 mails", "A server that reads 5 mails", False),
+        ("Under 5 mails", "A server that reads under 5 mails", True),
         ("Finds mail", "A server that reads mail", False),
         ("Reads mail of the system", "A server that reads mail", False),
         ("Cant read mail", "A server that reads mail", False),
@@ -146,6 +148,11 @@ def test_the_template_passes_the_checks_and_statements_name_servers_of_the_short
 def test_a_field_says_a_text_or_not(text, value, stands):
     field = "licence" if value == "not stated" else "description"
     assert (language.supported(text, field, value) == "") is stands
+
+
+def test_a_licence_is_said_to_be_what_a_server_is_under():
+    assert not language.supported("Under the MIT licence", "licence", "MIT")
+    assert language.supported("Under GPL", "licence", "MIT")
 
 
 def test_a_quoting_schema_offers_passages_of_the_fields_alone(cards):
@@ -226,6 +233,55 @@ def test_what_the_rules_read_stands(request_, model, stated):
         ("captions on Node 20", "runtime", "Node 22", False),
         ("captions in Go", "runtime", "Go", False),  # a language alone
         ("captions from Windows", "domain", "Windows", True),
+        # A denial of less is none of the number or of the version.
+        *((f"captions from a server with {no} than 500 stars", "stars", 500, True) for no in ("not less", "no fewer")),
+        ("captions no older than Node 20", "runtime", "Node 20", True),
+        ("captions not on Node 20", "runtime", "Node 20", False),
+        # A number stands as it is written, and whole.
+        *(
+            (f"captions from a server with {said} stars", "stars", number, kept)
+            for said, number, kept in [
+                ("2,500", 2500, True),
+                ("2 500", 2500, True),
+                ("1.5k", 1500, True),
+                ("10 K", 10_000, True),
+                ("2,500", 500, False),
+                ("1.5k", 1, False),
+                ("2500", 250, False),
+            ]
+        ),
+        # Denials cancel each other.
+        *(
+            (f"captions with {no} {value}", f"{un}{name}", [value], not un)
+            for no, name, value in [
+                ("no language other than", "languages", "Python"),
+                ("nothing other than", "licences", "MIT"),
+                ("no code except", "languages", "Go"),
+                ("never anything but", "languages", "Go"),
+            ]
+            for un in ("", "unwanted_")
+        ),
+        ("captions, not only Python but also Go", "languages", ["Python", "Go"], True),
+        ("captions, not only Python", "languages", ["Python"], False),
+        ("captions, not only official servers", "official", True, False),
+        # Only what is denied by itself or in a list is unwanted.
+        *(
+            (f"captions {said} Python", "unwanted_languages", ["Python"], kept)
+            for said, kept in [
+                ("without a key in", False),
+                ("not only", False),
+                ("I do not mind", False),
+                ("not in Java or", True),
+                ("no Java/", True),
+                ("neither C++ nor", True),
+                ("which do not use", True),
+            ]
+        ),
+        ("captions not under GPL or MIT", "unwanted_licences", ["GPL", "MIT"], True),
+        ("captions of non-Python servers", "unwanted_languages", ["Python"], True),
+        ("transcribe quickly", "preferences", ["latency"], True),
+        ("transcribe faster", "preferences", ["latency"], True),
+        ("no need to be fast", "preferences", ["latency"], False),
     ],
 )
 def test_a_limit_is_kept_as_the_request_states_it(request_, name, value, kept):

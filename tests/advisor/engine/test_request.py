@@ -101,8 +101,17 @@ def test_conversions_have_a_direction():
         ("scan files, Linux only, low latency", "scan files", {"platforms": ["Linux"], "preferences": ["latency"]}),
         ("detect objects, C++ or Python", "detect objects", {"languages": ["C++", "Python"]}),
         ("plan a trip, any language", "plan a trip", {}),
+        # The last clause holds.
+        ("plan a trip, in Go, any language", "plan a trip", {}),
+        ("plan a trip, no Go, MIT, any language", "plan a trip", {"licences": ["MIT"]}),
+        ("plan a trip, any language, in Go", "plan a trip", {"languages": ["Go"]}),
         ("plan a trip, in Go or Lua, no golang", "plan a trip", {"languages": ["Lua"], "unwanted_languages": ["Go"]}),
         ("plan a trip, mit, not MIT", "plan a trip", {"unwanted_licences": ["MIT"]}),
+        # Licences are compared as those of servers: a name without a version is every version.
+        ("plan, Apache-2.0 or MIT, not Apache", "plan", {"licences": ["MIT"], "unwanted_licences": ["Apache"]}),
+        ("plan, Apache 2.0, no Apache-2.0", "plan", {"unwanted_licences": ["Apache-2.0"]}),
+        ("plan, Apache, not Apache-2.0", "plan", {"licences": ["Apache"], "unwanted_licences": ["Apache-2.0"]}),
+        ("plan, GPL, not AGPL", "plan", {"licences": ["GPL"], "unwanted_licences": ["AGPL"]}),
         ("plan a trip, anything but Go", "plan a trip", {"unwanted_languages": ["Go"]}),
         ("plan a trip, never in Go", "plan a trip", {"unwanted_languages": ["Go"]}),
         ("plan a trip, runs on Node.js 20.1", "plan a trip", {"runtime": "Node.js 20.1"}),
@@ -160,6 +169,25 @@ def test_clauses_state_limits(request_, text, limits):
 )
 def test_a_server_is_within_limits(limits, known, allowed):
     assert Limits(**limits).allow(Facts("", "", "", **known)) is allowed
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "stated"),
+    [
+        ({"unwanted_licences": ["Apache", "GPL"]}, {"licences": ["Apache 2.0"]}, {"unwanted_licences": ["GPL"]}),
+        ({"licences": ["gpl 3.0", "MIT"]}, {"unwanted_licences": ["GPL"]}, {"licences": ["MIT"]}),
+        ({"licences": ["Apache"]}, {"unwanted_licences": ["Apache-2.0"]}, {"licences": ["Apache"]}),
+        ({"unwanted_languages": ["golang", "R"]}, {"languages": ["Go"]}, {"unwanted_languages": ["R"]}),
+    ],
+)
+def test_later_limits_take_back_those_that_they_contradict(earlier, later, stated):
+    assert Limits(**earlier).with_(Limits(**later)).stated() == stated | later
+
+
+@pytest.mark.parametrize(("wanted", "unwanted"), [("Apache-2.0", "apache"), ("Apache 2.0", "Apache-2.0")])
+def test_a_licence_is_not_wanted_and_unwanted_at_once(wanted, unwanted):
+    with pytest.raises(ValueError, match=wanted):
+        Limits(licences=[wanted], unwanted_licences=[unwanted])
 
 
 def test_what_no_field_answers_is_said():

@@ -26,6 +26,8 @@ from study.advisor.engine.limits import (
     PREFERENCES,
     RUNTIME,
     Limits,
+    any_of,
+    numbers_in,
     task_and_limits,
 )
 from study.advisor.strict import Strict, json_object
@@ -65,7 +67,7 @@ JOINING, VAGUE = (
 # Field -> words that name it and say nothing else.
 LABELS: Mapping[str, str] = {
     "stars": "star stars github",
-    "licence": "licence license licensed",
+    "licence": "licence license licensed under",
     "language": "language written programming",
     "official": "official marked",
     "start": "start command install installed installation",
@@ -94,7 +96,18 @@ class Specification(Limits):
 
 SAID = {"local": f"{PLACES['local']}|on my", "remote": f"{PLACES['remote']}|cloud"}  # place -> how a sentence says it
 CLAUSE = re.compile(r"[,;!?()\n]|[.:](?=\s|$)|(?<!anything )(?<!nothing )\bbut\b", re.I)
-NEGATED = re.compile(rf"(?:\b{NEGATION}|n['’]t)(?:\s+\S+){{0,{REACH - 1}}}\s+$|\bnon-$", re.I)
+# What stands before a name that a denial may reach, and before one that is denied by itself or in a list.
+REACHED = re.compile(rf"(?:\b{NEGATION}|n['’]t)(?:\s+\S+){{0,{REACH - 1}}}\s+$|\bnon-$", re.I)
+DENIED = re.compile(
+    rf"(?:\b{NEGATION}|n['’]t)\s+(?:(?:(?:written\s+)?in|on|under|us(?:e|ing))\s+)?"
+    rf"(?:{any_of([*LANGUAGES, *LICENCES])}\s*(?:/|\b(?:or|and|nor)\b)\s*)?$|\bnon-$",
+    re.I,
+)
+# Denials that cancel each other ("no language other than"); "not only" does where several names follow.
+CANCELLED, NOT_ONLY = (
+    re.compile(rf"(?:\b(?:{NEGATION}|nothing|none)|n['’]t)\s+(?:\S+\s+){{0,{REACH - 1}}}?(?:{words})\s+", re.I)
+    for words in ("other than|anything but|except", "only")
+)
 OPEN = {"language": "languages", "licence": "licences", "platform": "platforms", "place": "place"}
 
 
@@ -349,12 +362,18 @@ def grounded(read: Specification, request: str) -> tuple[Specification, list[str
     """A model's reading without what the request does not say, and which limits that were."""
     clauses, spelt = CLAUSE.split(request), [*LANGUAGES.items(), *PLATFORMS.items()]
 
-    def stands(pattern: str, name: str) -> bool:
-        """Whether the request says so: once denied if servers with it are unwanted, never denied if they are wanted."""
+    def stands(pattern: str, name: str, *, several: bool = False) -> bool:
+        """Whether the request says so: once denied by itself if servers with it are unwanted, never within reach of a
+        denial if they are wanted. `several`: whether it is one of several names."""
         whole = re.compile(rf"(?<![\w+#])(?:{pattern})(?![\w+#])", re.I)
         found = ((clause, match.start()) for clause in clauses for match in whole.finditer(clause))
-        denied = [NEGATED.search(clause[max(0, at - LONGEST) : at]) is not None for clause, at in found]
-        return any(denied) if name.startswith("unwanted_") else bool(denied) and not any(denied)
+        before = [CANCELLED.sub("", clause[max(0, at - LONGEST) : at]) for clause, at in found]
+        if several:
+            before = [NOT_ONLY.sub("", text) for text in before]
+        unwanted = name.startswith("unwanted_")
+        denial = DENIED if unwanted or name == "runtime" else REACHED
+        denied = [denial.search(text) is not None for text in before]
+        return any(denied) if unwanted else bool(denied) and not any(denied)
 
     def forms(word: str) -> str:
         return "|".join(map(re.escape, [word, *(alias for alias, meant in spelt if meant == word)]))
@@ -363,11 +382,15 @@ def grounded(read: Specification, request: str) -> tuple[Specification, list[str
     dropped: list[str] = []
     for name, value in read.limits().stated().items():
         if name == "preferences":
-            values[name] = [word for word in value if word in PREFERENCES and stands(PREFERENCES[word], name)]
+            values[name] = [
+                word for word in value if word in PREFERENCES and stands(rf"(?:{PREFERENCES[word]})\w*", name)
+            ]
         elif isinstance(value, list):
-            values[name] = [word for word in value if stands(forms(word), name)]
+            values[name] = [word for word in value if stands(forms(word), name, several=len(value) > 1)]
         elif name == "place":
             values[name] = value if stands(SAID[value], name) else ""
+        elif name == "stars":
+            values[name] = value if value in numbers_in(request) else 0
         else:
             words = WORD.findall("official" if value is True else str(value))
             known = name != "runtime" or re.fullmatch(RUNTIME, value, re.I)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
@@ -77,8 +77,9 @@ class Limits(Strict):
     @model_validator(mode="after")
     def sound(self) -> Self:
         """Refuse what is wanted and unwanted at once, and groups of licences."""
-        for one_of, unwanted in ((self.languages, self.unwanted_languages), (self.licences, self.unwanted_licences)):
-            if both := _folded(one_of) & _folded(unwanted):
+        for kind in ("languages", "licences"):
+            unwanted = getattr(self, f"unwanted_{kind}")
+            if both := {name for name in getattr(self, kind) if _among(kind, name, unwanted)}:
                 raise ValueError(f"wanted and unwanted at once: {', '.join(sorted(both))[:80]}")
         if group := {"permissive", "copyleft", "open source"} & _folded(self.licences + self.unwanted_licences):
             raise ValueError(f"{', '.join(group)} is a group of licences; name single ones, such as MIT")
@@ -87,11 +88,12 @@ class Limits(Strict):
     def with_(self, other: Limits) -> Limits:
         """These limits, with those that `other` states in their place, also where it states that there is none."""
         data = self.model_dump(include=set(Limits.model_fields), exclude_unset=True)
-        for name in ("languages", "licences"):
-            for mine, theirs in ((name, f"unwanted_{name}"), (f"unwanted_{name}", name)):
-                refused = _folded(getattr(other, theirs))
-                if mine in data:
-                    data[mine] = [value for value in data[mine] if not _folded([value]) & refused]
+        for kind in ("languages", "licences"):
+            no = f"unwanted_{kind}"
+            if kind in data:
+                data[kind] = [name for name in data[kind] if not _among(kind, name, getattr(other, no))]
+            if no in data:
+                data[no] = [n for n in data[no] if not any(_among(kind, name, [n]) for name in getattr(other, kind))]
         return Limits(**data | other.model_dump(exclude_unset=True))
 
     def filters(self) -> bool:
@@ -149,6 +151,13 @@ def _licensed(licence: str, names: Iterable[str]) -> bool:
     return bool(licence) and any(licence == name or licence.startswith(f"{name}-") for name in licences)
 
 
+def _among(kind: str, name: str, names: Sequence[str]) -> bool:
+    """Whether a language or a licence (`kind`) is one of the named ones, as `Limits.allow` compares them."""
+    if kind == "licences":
+        return _licensed(name.casefold().replace(" ", "-"), names)
+    return _folded([name]) <= _folded(names)
+
+
 def in_words(name: str, value: object) -> str:
     """A limit in words."""
     text = " or ".join(map(str, value)) if isinstance(value, list) else str(value)
@@ -157,14 +166,15 @@ def in_words(name: str, value: object) -> str:
     return words.get(name, f"{kind.removesuffix('s') if name == 'platforms' else kind}: {text}")
 
 
-def _any(names: Iterable[str]) -> str:
+def any_of(names: Iterable[str]) -> str:
+    """The pattern of one or several of the names, joined by "or" and the like, as the group `names`."""
     one = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
     return rf"(?P<names>(?:{one})(?:\s*(?:,|/|or|and)\s*(?:{one}))*)"
 
 
-_LANGUAGE, _LICENCE = _any(LANGUAGES), _any(LICENCES)
+_LANGUAGE, _LICENCE = any_of(LANGUAGES), any_of(LICENCES)
 # A whole number below ten million (2500, 2,500, 2 500, 2_500) or thousands (1.5k).
-_COUNT = r"\d{1,3}(?:[,_'’\s]?\d{3})?|\d(?:[,_'’\s]?\d{3}){2}|\d{1,3}(?:\.\d)?\s?k"
+_COUNT = r"\d{1,3}(?:\.\d)?\s?k|\d(?:[,_'’\s]?\d{3}){2}|\d{1,3}(?:[,_'’\s]?\d{3})?"
 _NO = rf"{NEGATION}(?: in)?"
 # A whole clause of a request -> what it states.
 CLAUSES: dict[str, re.Pattern[str]] = {
@@ -174,7 +184,7 @@ CLAUSES: dict[str, re.Pattern[str]] = {
         "unwanted_languages": rf"{_NO}\s+{_LANGUAGE}",
         "licences": rf"(?:only\s+)?(?:under\s+)?{_LICENCE}(?:\s+licen[cs]ed?)?(?:\s+only)?",
         "unwanted_licences": rf"{_NO}\s+{_LICENCE}(?:\s+licen[cs]e)?",
-        "platforms": rf"(?:on\s+)?{_any(PLATFORMS)}(?:\s+only)?",
+        "platforms": rf"(?:on\s+)?{any_of(PLATFORMS)}(?:\s+only)?",
         "runtime": rf"(?:(?:runs?\s+)?(?:on|under|with)\s+)?(?P<runtime>{VERSIONED})"
         rf"|(?:runs?\s+)?(?:on|under)\s+(?P<alone>{RUNTIME})",
         "official": r"only\s+official(?:\s+(?:ones?|servers?))?|official(?:\s+(?:ones?|servers?))?\s+only",
@@ -194,6 +204,12 @@ def names_in(names: str, meant: Mapping[str, str] = LANGUAGES) -> list[str]:
     return [meant.get(word.casefold(), word) for word in _BETWEEN.split(names.strip())]
 
 
+def numbers_in(text: str) -> list[int]:
+    """The whole numbers of a text below ten million, each read as one, however its thousands are written."""
+    found = re.findall(rf"(?<![\w.,])(?:{_COUNT})(?!\w|[.,]\d)", text, re.I)
+    return [round(float(re.sub(r"[^\d.]", "", one)) * (1000 if one[-1] in "kK" else 1)) for one in found]
+
+
 def read_limits(request: str) -> Read:
     """The limits that clauses of a request state ("any language": none is set), and the request without these clauses.
 
@@ -207,8 +223,7 @@ def read_limits(request: str) -> Read:
         if match is None:
             text.append(clause)
         elif name == "stars":
-            number = match["number"]
-            values["stars"] = round(float(re.sub(r"[^\d.]", "", number)) * (1000 if number[-1] in "kK" else 1))
+            values["stars"] = numbers_in(match["number"])[0]
         elif name in PLACES:
             values["place"] = name
         elif name == "official":
@@ -220,7 +235,7 @@ def read_limits(request: str) -> Read:
         elif name == "open":
             key = f"{match['any'] or match['no']}s".lower().replace("license", "licence")
             for limit in Limits.model_fields.keys() & {key, f"unwanted_{key}"}:
-                values.setdefault(limit, [])
+                values[limit] = []
         else:
             names = names_in(match["names"], {**LANGUAGES, **PLATFORMS} if name != "licences" else {})
             values.setdefault(name, []).extend(word for word in names if word not in values.get(name, ()))
