@@ -107,8 +107,8 @@ CORRECTIONS: dict[str, str] = {
         ),
         "one more system: t2mrec_in_batch_set",
     ),
-    "results/task2mcp/cassettes/contribution.jsonl": "55 more replies; every other line as it was",
-    "results/task2mcp/usefulness/contribution.csv": "the row `full cards`; `listwise` trained again",
+    "results/task2mcp/cassettes/contribution.jsonl": "100 more replies; every other line as it was",
+    "results/task2mcp/usefulness/contribution.csv": "rows `full cards` and `short cards`; `listwise` trained again",
     **dict.fromkeys(
         ("results/task2mcp/tables/efficiency.csv", "results/task2mcp/records/efficiency.json"),
         "seconds measured again, with the present code on a slower machine",
