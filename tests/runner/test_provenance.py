@@ -74,8 +74,8 @@ def test_a_variant_and_a_stale_row_stand_in_the_report(root: Path, caplog) -> No
         folder = report(config())
     stale = pd.read_csv(folder / "runs.csv").set_index("system")["stale"]
     assert stale.to_dict() == CURRENT | {"tfidf": "settings", "tfidf_nine": "no"}
-    assert "tfidf under cold" in caplog.text
-    assert "2 of 4 runs" in caplog.text
+    assert "STALE: tfidf under cold" in caplog.text
+    assert "2 of 4 runs were made with uncommitted changes" in caplog.text
     text = (folder / "overall.md").read_text()
     assert all(part in text for part in ("tfidf_nine", "1 stale", "of 4 rows 2 made with uncommitted changes"))
 

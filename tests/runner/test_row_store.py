@@ -195,7 +195,7 @@ def test_a_lock_is_waited_for_and_ends_with_its_process(conf_root: Path, caplog)
         with lock_row("toy", "cold", "tfidf") as waited:
             assert waited
         killer.wait()
-    assert "tfidf under cold" in caplog.text
+    assert "tfidf under cold is being made by another process" in caplog.text
 
 
 def test_who_waited_for_a_row_does_not_make_it_again(shared_root: Path, monkeypatch) -> None:

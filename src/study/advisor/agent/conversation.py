@@ -74,11 +74,12 @@ class Agent:
         `engine.answer.ask`."""
         require_request(request, Options(top).first(self.catalogue), len(self.catalogue.model.servers))
         specification, problem = by_rules(request, stated), ""
+        rules = task_and_limits(request).limits
         if self.writer and limits is None and read_limits(request).text.strip():
             try:
                 read = self.writer.read(request)[0]
                 # What the rules read stands: a model may add limits of which they read nothing.
-                both = read.limits().with_(read_limits(request).limits)
+                both = read.limits().with_(rules)
                 specification = read.model_copy(update=(both.with_(stated) if stated else both).model_dump())
             except StudyError as error:
                 problem = error.reason
@@ -92,11 +93,7 @@ class Agent:
                 written = self.writer.write(specification, cards, quote=again)
             except StudyError as error:
                 problem = problem or error.reason
-        known = {
-            *settled,
-            *(stated.model_fields_set if stated else ()),
-            *task_and_limits(request).limits.model_fields_set,
-        }
+        known = {*settled, *(stated.model_fields_set if stated else ()), *rules.model_fields_set}
         return Turn(specification, answer, written, problem, self.question(specification, answer, known))
 
     def question(

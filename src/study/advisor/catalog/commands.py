@@ -46,7 +46,7 @@ class Runner:
     throughout: bool = False
 
 
-# Values that may begin with a dash all the same.
+# Options whose values may begin with a dash all the same.
 _DASHED = _names("-n --node-arg --npm --node-options=")
 # As the programs' own sources have them. npx skips the word after every other --no-option, and npm takes it for the
 # package.

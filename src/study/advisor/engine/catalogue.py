@@ -63,8 +63,7 @@ class Catalogue:
     @property
     def themes(self) -> tuple[str, ...]:
         """The themes of tasks that the model knows; servers have none."""
-        themes: tuple[str, ...] = getattr(self.model, "themes", ())
-        return themes
+        return tuple(getattr(self.model, "themes", ()))
 
     def row(self, server: Recommendation) -> dict[Any, Any]:
         """A server's row in the open catalogue; empty for a data set's."""

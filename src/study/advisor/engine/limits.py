@@ -93,7 +93,8 @@ class Limits(Strict):
             if kind in data:
                 data[kind] = [name for name in data[kind] if not _among(kind, name, getattr(other, no))]
             if no in data:
-                data[no] = [n for n in data[no] if not any(_among(kind, name, [n]) for name in getattr(other, kind))]
+                wanted = getattr(other, kind)
+                data[no] = [name for name in data[no] if not any(_among(kind, one, [name]) for one in wanted)]
         return Limits(**data | other.model_dump(exclude_unset=True))
 
     def filters(self) -> bool:

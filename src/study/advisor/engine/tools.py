@@ -94,8 +94,12 @@ class Tools:
     ) -> None:
         self.catalog, self.embedder, self.document = catalog, embedder or quick_embedder(), document
         self.indexes = dict[tuple[str, bool], ToolIndex]()
-        self.how: dict[str, Any] = {"store": store, "keys": keys, "experiment": experiment}
-        self.how["requirements"] = requirements
+        self.how: dict[str, Any] = {
+            "store": store,
+            "keys": keys,
+            "experiment": experiment,
+            "requirements": requirements,
+        }
 
     def index(self, method: str = "dense", *, decompose: bool = False) -> ToolIndex:
         """The search by one of `SEARCHES`."""
