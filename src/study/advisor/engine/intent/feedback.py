@@ -10,9 +10,11 @@ import hmac
 import json
 import math
 import sqlite3
+import threading
 import time
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -73,14 +75,23 @@ class Event:
 
 
 class FeedbackStore:
-    """Events in an append-only SQLite file; several processes may write. Every event is on the disk before `append`
-    returns, so a killed process loses at most the one that it was writing."""
+    """Events in an append-only SQLite file; several threads and processes may write.
+
+    Every event is with the operating system before `append` returns, so a killed process loses at most the one that it
+    was writing. A power cut may take the last ones, but does not harm the file.
+    """
 
     def __init__(self, path: Path, *, busy: float = BUSY) -> None:
-        self.path, self.busy = path, busy
+        self.path = path
         self._events: list[Event] = []
         self._last = 0  # the number of the last event that was read
+        self._one_thread = threading.Lock()
         path.parent.mkdir(parents=True, exist_ok=True)
+        with self._refusing():
+            # Open as long as the store: closing the last connection copies the log into the file, which takes longer
+            # than an event.
+            self._opened = sqlite3.connect(path, timeout=busy, isolation_level=None, check_same_thread=False)
+        weakref.finalize(self, self._opened.close)
         with self._connection() as connection:
             # Switching to the write-ahead log does not wait for other processes that do the same.
             for _ in range(100):
@@ -91,6 +102,7 @@ class FeedbackStore:
                     if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
                         raise
                     time.sleep(busy / 100)
+            connection.execute("PRAGMA synchronous = NORMAL")  # SQLite's advice for this log
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             if version not in (0, FORMAT):
                 reason = f"has format {version}, this version reads {FORMAT}"
@@ -99,10 +111,13 @@ class FeedbackStore:
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
+        with self._one_thread, self._refusing():
+            yield self._opened
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
         try:
-            with closing(sqlite3.connect(self.path, timeout=self.busy, isolation_level=None)) as connection:
-                connection.execute("PRAGMA synchronous = FULL")
-                yield connection
+            yield
         except sqlite3.Error as error:
             fix = "check the disk and the rights; move a damaged file away"
             raise StudyError(f"the feedback file cannot be used: {error}", file=self.path, fix=fix) from error
@@ -125,16 +140,16 @@ class FeedbackStore:
         """Every event in order; what was read before is not read again."""
         with self._connection() as connection:
             rows = connection.execute("SELECT id, event FROM events WHERE id > ? ORDER BY id", (self._last,)).fetchall()
-        events = []
-        for number, text in rows:
-            try:
-                events.append(build_settings(Event, json.loads(text), self.path))
-            except (ValueError, TypeError, RecursionError, StudyError) as error:
-                where, fix = f"entry {number}", "move the file away"
-                raise StudyError(f"not an event ({error})", file=self.path, row=where, fix=fix) from error
-        self._events += events
-        self._last = rows[-1][0] if rows else self._last
-        return [*self._events]
+            events = []
+            for number, text in rows:
+                try:
+                    events.append(build_settings(Event, json.loads(text), self.path))
+                except (ValueError, TypeError, RecursionError, StudyError) as error:
+                    where, fix = f"entry {number}", "move the file away"
+                    raise StudyError(f"not an event ({error})", file=self.path, row=where, fix=fix) from error
+            self._events += events
+            self._last = rows[-1][0] if rows else self._last
+            return [*self._events]
 
 
 def feedback_of(name: str) -> FeedbackStore:
