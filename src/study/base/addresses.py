@@ -10,9 +10,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 def resolved(host: str) -> list[Address]:
     """The IP addresses of a host, in brackets or not; those of an empty one stand for every address of this machine.
-
-    OSError, UnicodeError: there is no such host.
-    """
+    Raises OSError, UnicodeError: there is no such host."""
     named = host.strip("[] ").partition("%")[0].rstrip(".") or "0.0.0.0"  # noqa: S104
     entries = socket.getaddrinfo(named, None, type=socket.SOCK_STREAM)
     return [ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in entries]

@@ -14,15 +14,9 @@ from typing import Any
 
 
 class StudyError(Exception):
-    """A problem with input, configuration or state that the user can mend (exit code 2).
-
-    Args:
-        reason: what is wrong, one sentence.
-        file: the file at fault.
-        row: its row, where there is one: the record's number from 0, or words such as ``line 3``.
-        column: its column or key, where there is one.
-        fix: what the user can do about it.
-    """
+    """A problem with input, configuration or state that the user can mend (exit code 2): what is wrong (`reason`, one
+    sentence), where (`file`, its `row`, the record's number from 0 or words such as ``line 3``, and its `column` or
+    key), and what the user can do about it (`fix`)."""
 
     def __init__(
         self,
@@ -38,9 +32,9 @@ class StudyError(Exception):
 
     def __str__(self) -> str:
         names_itself = isinstance(self.row, str) and self.row.startswith(("line ", "cell ", "entry "))
-        row = "" if self.row is None else self.row if names_itself else f"row {self.row}"
         kind = "option" if str(self.column).startswith("--") else "column"
-        where = ", ".join(filter(None, [str(row), "" if self.column is None else f"{kind} {self.column}"]))
+        row = [] if self.row is None else [str(self.row) if names_itself else f"row {self.row}"]
+        where = ", ".join(row + ([] if self.column is None else [f"{kind} {self.column}"]))
         location = where if self.file is None else f"{self.file} ({where})" if where else f"{self.file}"
         text = f"{location}: {self.reason}" if location else self.reason
         return f"{text}\n  fix: {self.fix}" if self.fix else text
@@ -106,10 +100,7 @@ _SQLITE = {13: errno.ENOSPC, 8: errno.EROFS, 3: errno.EACCES, 10: errno.EIO, 14:
 
 def explained(error: BaseException, path: Path | None = None) -> StudyError | None:
     """What the user can do about an error: itself if it is a `StudyError`, a fault of disk or rights, or a package that
-    is not installed, as one, else None.
-
-    `path`: the file that was being written, where the error does not name one.
-    """
+    is not installed, as one, else None. `path`: the file that was being written, where the error does not name one."""
     if isinstance(error, StudyError):
         return error
     if isinstance(error, ModuleNotFoundError):

@@ -26,6 +26,7 @@ from study.base.errors import StudyError, explained, require_file
 MADE = "take it from git, or make it again"  # what to do about a table of `results`
 SALT = 32  # bytes
 ABANDONED = 3600  # seconds after which a temporary file has no writer any more
+PREFIX = 100  # letters of a file's name in that of its temporary file, since names have an end
 
 
 def read_text(path: Path, *, fix: str) -> str:
@@ -40,15 +41,8 @@ def read_text(path: Path, *, fix: str) -> str:
 
 
 def read_csv(path: Path, *, fix: str = MADE, columns: Collection[str] = (), **how: Any) -> pd.DataFrame:
-    """A table of a CSV file, packed or not.
-
-    Args:
-        fix: what to do about a file that is missing, damaged, or without one of `columns`.
-        how: of `pandas.read_csv`.
-
-    Raises:
-        StudyError: no file, no readable table, a column that is missing or stands twice.
-    """
+    """A table of a CSV file, packed or not. `how`: of `pandas.read_csv`. StudyError, with `fix`: no file, no readable
+    table, a column that stands twice, or one of `columns` that is missing."""
     require_file(path, fix, "the table is missing")
     try:
         heading = pd.read_csv(path, header=None, nrows=1, dtype=str).iloc[0]
@@ -64,22 +58,24 @@ def read_csv(path: Path, *, fix: str = MADE, columns: Collection[str] = (), **ho
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, *, foreign: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it over `path` only if the block ends well.
 
-    What a killed process left of the same file is removed, once per process and file.
+    What a killed process left of the same file is removed, once per process and file. `foreign`: another program's,
+    beside which nothing is removed, and whose mode the block decides.
     Raises StudyError: a fault of the disk or of rights, with the place and what is free.
     """
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(path)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        if not foreign:
+            _sweep(path)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name[:PREFIX]}.", dir=path.parent)
         os.close(handle)
         temporary = Path(name)
         yield temporary
-        # mkstemp makes private files; results are meant to be read by everyone.
-        temporary.chmod(0o644)
+        if not foreign:  # mkstemp makes private files; results are meant to be read by everyone
+            temporary.chmod(0o644)
         temporary.replace(path)
     except StudyError as error:
         if error.file == temporary:  # a file within a file: the user knows the outer one
@@ -99,9 +95,7 @@ def replacing(path: Path) -> Iterator[Path]:
 @contextmanager
 def locking(path: Path, *, seconds: float = 30.0) -> Iterator[None]:
     """Let one process at a time change a file, by a lock beside it that the system releases when its holder ends.
-
-    `seconds`: how long to wait. Raises StudyError: it is still held, or it cannot be made.
-    """
+    `seconds`: how long to wait. Raises StudyError: it is still held, or it cannot be made."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=seconds)
@@ -119,7 +113,7 @@ def locking(path: Path, *, seconds: float = 30.0) -> Iterator[None]:
 @cache
 def _sweep(path: Path) -> None:
     """Remove temporary files of a target that are too old to belong to a process that still writes."""
-    pattern = re.compile(rf"\.{re.escape(path.name)}\.[a-z0-9_]{{8}}")  # as `tempfile.mkstemp` names them
+    pattern = re.compile(rf"\.{re.escape(path.name[:PREFIX])}\.[a-z0-9_]{{8}}")  # as `tempfile.mkstemp` names them
     with suppress(OSError):
         for entry in os.scandir(path.parent):
             if pattern.fullmatch(entry.name) and entry.stat().st_mtime < time.time() - ABANDONED:
@@ -139,11 +133,9 @@ def _find_hidden(temporary: Path | None) -> OSError | None:
 
 
 def strangers_json(text: str | bytes, *, number: Callable[[str], float] = float) -> Any:
-    """The value of JSON that somebody else wrote, who may mean harm.
-
-    Raises ValueError: not JSON or not UTF-8, a key given twice (JSON would silently keep the last), nested too deeply,
-    or a number or letter that cannot be written again (NaN, 1e400, half of a surrogate pair). `number`: reads decimals.
-    """
+    """The value of JSON that somebody else wrote, who may mean harm; `number` reads decimals. Raises ValueError: not
+    JSON or not UTF-8, a key given twice (JSON would silently keep the last), nested too deeply, or a number or letter
+    that cannot be written again (NaN, 1e400, half of a surrogate pair)."""
     try:
         decoded = text.decode("utf-8-sig") if isinstance(text, bytes) else text
         value = json.loads(decoded, object_pairs_hook=_unique, parse_float=number)
@@ -176,12 +168,8 @@ def replace_foreign(path: Path, content: bytes) -> None:
     private, since it may hold secrets. StudyError: something else stands there, or it cannot be written."""
     require_regular(path)
     path = path.resolve()
-    temporary = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
-        temporary = Path(name)
-        with os.fdopen(handle, "wb") as stream:
+    with replacing(path, foreign=True) as temporary:
+        with temporary.open("wb") as stream:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
@@ -190,12 +178,6 @@ def replace_foreign(path: Path, content: bytes) -> None:
             if hasattr(os, "chown") and (before.st_uid, before.st_gid) != (os.getuid(), os.getgid()):
                 os.chown(temporary, before.st_uid, before.st_gid)
             temporary.chmod(stat.S_IMODE(before.st_mode))
-        temporary.replace(path)
-    except OSError as error:
-        raise explained(error, path) or error from error
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
 
 
 def local_salt(path: Path) -> bytes:
@@ -244,36 +226,26 @@ def write_csv(path: Path, frame: pd.DataFrame) -> None:
     text = frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
     if path.suffix != ".xz":
         return write_text(path, text)
-    if _unpacked(path) == text.encode():  # packing takes a hundred times as long as this comparison
-        return None
+    with suppress(OSError, EOFError, lzma.LZMAError):  # packing takes a hundred times as long as this comparison
+        if lzma.decompress(path.read_bytes()) == text.encode():
+            return None
     with replacing(path) as temporary:  # seeds repeat each other at distances that gzip cannot see
         temporary.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
     return None
 
 
-def _unpacked(path: Path) -> bytes | None:
-    """What an .xz file holds; None where there is none, or a damaged one."""
-    try:
-        return lzma.decompress(path.read_bytes())
-    except (OSError, EOFError, lzma.LZMAError):
-        return None
-
-
 def write_parquet(path: Path, frame: pd.DataFrame, *, packed: bool = False) -> None:
-    """Write a table as zstd parquet.
-
-    Args:
-        packed: whole numbers as differences where they rise, byte by byte elsewhere; lists of servers take a third
-            less space (any Parquet reader reads them). Not for prepared data, whose bytes are fingerprints of runs.
-    """
+    """Write a table as zstd parquet. `packed`: whole numbers as differences where they rise, byte by byte elsewhere;
+    lists of servers take a third less space (any Parquet reader reads them). Not for prepared data, whose bytes are
+    fingerprints of runs."""
     settings: dict[str, Any] = {"compression_level": 12}
     if packed:
         wide = [name for name, kind in frame.dtypes.items() if kind in ("int32", "int64")]  # the encodings' types
-        rising = {name: frame[name].is_monotonic_increasing for name in wide}
+        encodings = ("BYTE_STREAM_SPLIT", "DELTA_BINARY_PACKED")
         settings = {
             "compression_level": 19,
             "use_dictionary": [name for name in frame.columns if name not in wide],
-            "column_encoding": {k: "DELTA_BINARY_PACKED" if v else "BYTE_STREAM_SPLIT" for k, v in rising.items()},
+            "column_encoding": {name: encodings[frame[name].is_monotonic_increasing] for name in wide},
         }
     with replacing(path) as temporary:
         frame.to_parquet(temporary, index=False, compression="zstd", **settings)

@@ -38,14 +38,13 @@ def choices(group: str) -> list[str]:
 
 def require_choice(group: str, name: object) -> None:
     """Raise `StudyError` unless a configuration group offers `name`. It names the nearest; all where there are few."""
-    offered = choices(group)
+    offered, folder = choices(group), paths.conf() / group
     if not offered:
         fix = "take the folder from git, or correct T2M_ROOT, which names the study's folder"
-        raise StudyError("there are no settings here", file=paths.conf() / group, fix=fix)
+        raise StudyError("there are no settings here", file=folder, fix=fix)
     if name not in offered:
         every = "" if len(offered) <= FEW else f"{group}=? lists all {len(offered)}"
-        fix = suggestion(str(name), offered, every)
-        raise StudyError(f"unknown {group} {name!r:.80}", file=paths.conf() / group, fix=fix)
+        raise StudyError(f"unknown {group} {name!r:.80}", file=folder, fix=suggestion(str(name), offered, every))
 
 
 def suggestion(word: str, options: Iterable[str], every: str = "") -> str:
@@ -56,8 +55,7 @@ def suggestion(word: str, options: Iterable[str], every: str = "") -> str:
     names = sorted(options)
     leaves = {name: name.rpartition(".")[2] for name in names}
     close = get_close_matches(word.rpartition(".")[2], {*leaves.values()}, n=3, cutoff=0.6)
-    near = [name for name in names if leaves[name] in close]
-    path = {*word.split(".")[:-1]}
+    near, path = [name for name in names if leaves[name] in close], {*word.split(".")[:-1]}
     near.sort(key=lambda name: (-len(path & {*name.split(".")[:-1]}), close.index(leaves[name])))
     every = every or f"one of: {', '.join(names)}"
     return f"did you mean {' or '.join(near[:3])}? {every}" if near else every
@@ -85,18 +83,15 @@ def _names(file: Path) -> list[str]:
 
 def system_file(name: str) -> Path:
     """The file that describes a system; where one of one's own would stand if there is none."""
-    files = _system_files()
-    stems = [stem for stem in files if f"{name}_".startswith(f"{stem}_")]
-    stems.sort(key=lambda stem: (files[stem].parent.name == OWN, -len(stem)))
-    file = next((files[stem] for stem in stems if name in _names(files[stem])), None)
-    return file or paths.conf() / "system" / OWN / f"{name}.yaml"
+    files = [file for stem, file in _system_files().items() if f"{name}_".startswith(f"{stem}_")]
+    files.sort(key=lambda file: (file.parent.name == OWN, -len(file.stem)))
+    missing = paths.conf() / "system" / OWN / f"{name}.yaml"
+    return next((file for file in files if name in _names(file)), missing)
 
 
 def folder_of(name: str) -> str:
-    """The folder of ``conf/system`` in which a system is described: paper, simple, useful, probes or own.
-
-    A name without a file, such as that of a variant named on the command line, belongs to ``own``.
-    """
+    """The folder of ``conf/system`` that describes a system: paper, simple, useful, probes or own. A name without file,
+    such as that of a variant named on the command line, belongs to ``own``."""
     return system_file(name).parent.name
 
 

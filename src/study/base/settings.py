@@ -37,23 +37,16 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(rf"^(?:{_FLO
 
 
 def parse_yaml(text: str) -> Any:
-    """YAML as plain values.
-
-    Raises:
-        ValueError, yaml.YAMLError, RecursionError: it is not YAML, has a key twice, or an alias, by which a few lines
-            stand for billions.
-    """
+    """YAML as plain values. Raises ValueError, yaml.YAMLError, RecursionError: it is not YAML, has a key twice, or an
+    alias, by which a few lines stand for billions."""
     if "*" in text and any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
         raise ValueError("it holds an alias, *NAME: write the part out again")
     return yaml.load(text, _Loader)  # noqa: S506 - a safe loader
 
 
 def read_yaml(path: Path, *, fix: str = "correct the file") -> dict[str, Any]:
-    """The mapping that a yaml file holds; nobody changes it.
-
-    Raises:
-        StudyError: no file, one that is not UTF-8 or not YAML, or no mapping.
-    """
+    """The mapping that a yaml file holds; nobody changes it. Raises StudyError: no file, one that is not UTF-8 or not
+    YAML, or no mapping."""
     try:
         return _mapping(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
@@ -69,11 +62,8 @@ def _mapping(text: str) -> dict[str, Any]:
 
 
 def read_keys(path: Path, keys: Collection[str], *, fix: str = "correct the file") -> dict[str, Any]:
-    """The values of a yaml file, which must have exactly `keys` at its top.
-
-    Raises:
-        StudyError: as `read_yaml`, or other keys; names the file and the keys.
-    """
+    """The values of a yaml file, which must have exactly `keys` at its top. Raises StudyError: as `read_yaml`, or other
+    keys; names the file and the keys."""
     value = read_yaml(path, fix=fix)
     wrong = [f"unknown key {key!r}" for key in value if key not in keys]
     wrong += [f"missing key {key!r}" for key in keys if key not in value]
@@ -83,21 +73,14 @@ def read_keys(path: Path, keys: Collection[str], *, fix: str = "correct the file
 
 
 def read_settings(kind: type[Kind], path: Path) -> Kind:
-    """A yaml file as a dataclass, whose fields are the keys.
-
-    Raises:
-        StudyError: as `read_yaml`, an unknown or missing key, a value of another type, or what the class itself finds
-            wrong.
-    """
+    """A yaml file as a dataclass, whose fields are the keys. Raises StudyError: as `read_yaml`, an unknown or missing
+    key, a value of another type, or what the class itself finds wrong."""
     return build_settings(kind, read_yaml(path), path)
 
 
 def build_settings(kind: type[Kind], values: Any, file: Path | None, prefix: str = "") -> Kind:
-    """A mapping as a dataclass; keys with a default may be missing.
-
-    Args:
-        prefix: where the mapping stands in the file, such as ``systems.bm25``.
-    """
+    """A mapping as a dataclass; keys with a default may be missing. `prefix`: where it stands in the file, such as
+    ``systems.bm25``."""
     try:
         built: Kind = _adapter(kind).validate_json(json.dumps(values, default=str), strict=True)
     except StudyError as error:
