@@ -33,13 +33,9 @@ def test_an_endpoint_needs_a_models_name_which_a_local_address_holds(monkeypatch
     address = "http://127.0.0.1:9/v1"
     for variable in ("T2M_LLM_MODEL", "T2M_LLM_URL", "T2M_LLM_MODE"):
         monkeypatch.delenv(variable, raising=False)
-    made, name = settings.connect("local:smollm", cassette=tmp_path / "kept.jsonl")
-    assert (made.base_url, made.mode, made.cassette, name) == (
-        "local:smollm",
-        "record",
-        tmp_path / "kept.jsonl",
-        "smollm",
-    )
+    kept = tmp_path / "kept.jsonl"
+    made, name = settings.connect("local:smollm", cassette=kept)
+    assert (made.base_url, made.mode, made.cassette, name) == ("local:smollm", "record", kept, "smollm")
     assert made.timeout == settings.endpoint_settings("local").timeout
     with pytest.raises(StudyError, match="no name"):
         settings.connect(address)
@@ -104,10 +100,10 @@ def test_the_message_of_a_refusal_is_cleaned_and_cut_and_does_not_give_the_key_a
     assert "secret" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("fault", "reason"),
-    [("deep", "the request: HTTP 400"), ("listed", "the request: HTTP 400"), ("refuse", ""), ("redirect", "")],
-)
+LASTING = {"deep": "the request: HTTP 400", "listed": "the request: HTTP 400", "refuse": "", "redirect": ""}
+
+
+@pytest.mark.parametrize(("fault", "reason"), LASTING.items())
 def test_lasting_faults_are_not_tried_again(server, client, fault, reason):
     server.script = [fault]
     with pytest.raises(llm.EndpointError, match=f"refused {reason}") as error:
@@ -148,6 +144,10 @@ def cassette(client, tmp_path):
     return client.cassette
 
 
+def replayed(cassette):
+    return ask(llm.Client("http://x", cassette=cassette))
+
+
 def test_record_then_replay(server, client, cassette):
     server.script = ["refuse"]
     with pytest.raises(StudyError, match="refused"):
@@ -157,10 +157,9 @@ def test_record_then_replay(server, client, cassette):
     server.seen.clear()
     assert ask(client) == ask(client) == "hello"
     assert len(server.seen) == 1
-    replay = llm.Client("http://127.0.0.1:9/other", cassette=cassette)
-    assert ask(replay) == "hello"
+    assert replayed(cassette) == "hello"
     with pytest.raises(StudyError, match="no recorded reply"):
-        replay.chat("m", [{"role": "user", "content": "something else"}])
+        llm.Client("http://x", cassette=cassette).chat("m", [{"role": "user", "content": "something else"}])
 
 
 def test_a_recorded_fault_is_replayed_and_asked_again(server, client, cassette):
@@ -173,7 +172,7 @@ def test_a_recorded_fault_is_replayed_and_asked_again(server, client, cassette):
     assert (set(entry), entry["fault"]) == ({"key", "fault"}, "server_error")
     assert not holds_replies(cassette)
     with pytest.raises(llm.EndpointError, match="failed when this was recorded") as error:
-        ask(llm.Client("http://x", cassette=cassette))
+        replayed(cassette)
     assert error.value.kind == "server_error"
     assert ask(client) == "hello"
     # In whatever order a merge puts them: the reply goes before the fault.
@@ -181,7 +180,7 @@ def test_a_recorded_fault_is_replayed_and_asked_again(server, client, cassette):
     assert holds_replies(cassette)
     for order in (lines, lines[::-1]):
         cassette.write_text("\n".join(order) + "\n")
-        assert ask(llm.Client("http://x", cassette=cassette)) == "hello"
+        assert replayed(cassette) == "hello"
 
 
 def test_what_was_sent_instead_is_recorded(server, client, cassette):
@@ -201,7 +200,7 @@ def test_unknown_entries_damage_a_cassette(client, cassette, said):
     ask(client)
     cassette.write_text(json.dumps({"key": "0"} | said) + "\n" + cassette.read_text())
     with pytest.raises(StudyError, match="damaged cassette"):
-        ask(llm.Client("http://x", cassette=cassette))
+        replayed(cassette)
 
 
 def test_damaged_cassettes(server, client, cassette):
@@ -209,12 +208,12 @@ def test_damaged_cassettes(server, client, cassette):
     whole = cassette.read_text()
     # A recording that was stopped in the middle of a line goes on; the torn line is an error once lines follow it.
     cassette.write_text(whole + whole[:40])
-    assert ask(llm.Client("http://x", cassette=cassette)) == "hello"
+    assert replayed(cassette) == "hello"
     assert limited(llm.Client(client.base_url, mode="record", cassette=cassette)) == "hello"
     assert cassette.read_text().count("\n") == 3
     cassette.write_text(whole[:40] + "\n" + whole)
     with pytest.raises(StudyError, match="damaged cassette") as error:
-        ask(llm.Client("http://x", cassette=cassette))
+        replayed(cassette)
     assert error.value.row == "line 1"
     path, body, _ = server.seen[0]
     request = {"path": path.removeprefix("/v1/"), "body": body}

@@ -10,6 +10,7 @@ import sys
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -42,19 +43,14 @@ def model(tmp_path, monkeypatch):
     local._shared.cache_clear()
 
 
-def no_pipes(*_):
-    """As on Windows, where `select` knows sockets alone."""
-    raise OSError("an operation was attempted on something that is not a socket")
-
-
 @pytest.mark.parametrize("system", ["this", "without pipes"])
 def test_it_serves_within_the_block_alone(model, monkeypatch, system):
     path = model("good")
-    if system != "this":
-        monkeypatch.setattr(select, "select", no_pipes)
+    if system != "this":  # as on Windows, where `select` knows sockets alone
+        monkeypatch.setattr(select, "select", Mock(side_effect=OSError("not a socket")))
     with local.local_model("qwen") as served:
         assert served.url.startswith("http://127.0.0.1:")
-        assert served.sha256 == sha256(path)
+        assert served.alias == f"own@sha256:{sha256(path)}"
         assert served.stopped() is None
     assert served.child.poll() == 0  # by the end of its input, not by a signal
 
@@ -88,13 +84,11 @@ def test_clients_share_one_engine_past_a_proxy_and_name_one_that_died(model, mon
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "said"),
-    [("broken", "did not start: read: the file is cut"), ("slow", "within 1 seconds")],
+    ("behaviour", "said"), [("broken", "did not start: read: the file is cut"), ("slow", "within 1 seconds")]
 )
 def test_an_engine_that_does_not_start_is_explained_and_ended(model, monkeypatch, behaviour, said):
     model(behaviour)
-    children = []
-    start = subprocess.Popen
+    children, start = [], subprocess.Popen
 
     def noted(*words, **options):
         children.append(start(*words, **options))
@@ -162,9 +156,8 @@ def test_the_real_engine_keeps_to_a_schema_and_gives_the_logits_of_digits():
         long[0]["content"] = long[0]["content"].removesuffix("as JSON.") + "by one digit:"
         body = {"model": "any", "messages": long, "max_tokens": 1, "logprobs": True, "top_logprobs": 1000}
         reply = client.post("chat/completions", body)
-        logprobs = {
-            entry["token"]: entry["logprob"] for entry in reply["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
-        }
+        (first,) = reply["choices"][0]["logprobs"]["content"]
+        logprobs = {entry["token"]: entry["logprob"] for entry in first["top_logprobs"]}
         assert {"0", "1", "2"} <= set(logprobs)
         assert 0.5 < sum(map(math.exp, logprobs.values())) <= 1.001
         assert reply["usage"]["prompt_tokens_details"]["cached_tokens"] > 100  # the common prefix was not read again

@@ -75,14 +75,12 @@ class Cassette:
         if "fault" in outcome and before is not None and before.get("fault") in (None, outcome["fault"]):
             return
         line = canonical({"key": name} | {part: value for part, value in outcome.items() if value or part != "sent"})
-        line += "\n"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab+") as stream:
             # After a stopped recording the last line has no end.
-            if stream.tell():
-                stream.seek(-1, os.SEEK_END)
-                line = line if stream.read(1) == b"\n" else "\n" + line
-            stream.write(line.encode("utf-8", "surrogatepass"))
+            stream.seek(-1 if stream.tell() else 0, os.SEEK_END)
+            begin = "" if stream.read(1) in (b"", b"\n") else "\n"
+            stream.write(f"{begin}{line}\n".encode("utf-8", "surrogatepass"))
         self.entries[name] = outcome
 
 
@@ -101,10 +99,10 @@ class Usage:
         """Add one reply; an endpoint that states no tokens counts as none."""
         self.replayed += replayed
         self.requests += not replayed
-        stated = reply.get("usage") if isinstance(reply, dict) else None
-        if isinstance(reply, dict) and isinstance(reply.get("model"), str):
-            self.models.add(reply["model"])
+        stated = reply if isinstance(reply, dict) else {}
+        if isinstance(stated.get("model"), str):
+            self.models.add(stated["model"])
+        tokens = stated["usage"] if isinstance(stated.get("usage"), dict) else {}
         for name in ("prompt_tokens", "completion_tokens"):
-            tokens = stated.get(name) if isinstance(stated, dict) else None
-            if type(tokens) is int and tokens > 0:
-                setattr(self, name, getattr(self, name) + tokens)
+            if type(tokens.get(name)) is int:
+                setattr(self, name, getattr(self, name) + max(tokens[name], 0))

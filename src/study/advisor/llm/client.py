@@ -17,7 +17,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -210,10 +210,10 @@ class Client:
             reason, file = f"the endpoint refused the request: {stated}", f"{self.base_url}/{path}"
             fix = "check the key, the model's name and the address"
             raise EndpointError("refused", reason, file=file, fix=fix, status=status, message=message) from error
-        except (openai.APIConnectionError, _TooLongError) as error:
+        except _TooLongError as error:
+            raise self._failure("too_long", f"the reply is longer than {self.max_bytes} bytes") from error
+        except openai.APIConnectionError as error:
             cause = error.__cause__ or error
-            if isinstance(cause, _TooLongError) or isinstance(error, _TooLongError):
-                raise self._failure("too_long", f"the reply is longer than {self.max_bytes} bytes") from error
             if self._engine is not None and (end := self._engine.stopped()) is not None:
                 raise self._failure("connection", end, "run it again") from error
             raise _PassingError("connection", f"{type(cause).__name__}: {cause}", None) from error
@@ -235,22 +235,16 @@ class Client:
         import httpx2
         import openai
 
-        class Bounded(httpx2.AsyncByteStream):
-            def __init__(self, stream: Any, most: int) -> None:
-                self.stream, self.left = stream, most
-
-            async def __aiter__(self) -> AsyncIterator[bytes]:
-                async for part in self.stream:
-                    self.left -= len(part)
-                    if self.left < 0:
-                        raise _TooLongError
-                    yield part
-
-            async def aclose(self) -> None:
-                await self.stream.aclose()
-
         async def bound(response: httpx2.Response) -> None:
-            response.stream = Bounded(response.stream, self.max_bytes)
+            """Read the reply here, where it can be left off."""
+            stream: Any = response.stream
+            content = bytearray()
+            async for part in stream:
+                content += part
+                if len(content) > self.max_bytes:
+                    raise _TooLongError
+            await stream.aclose()
+            response.stream = httpx2.ByteStream(bytes(content))
 
         http = httpx2.AsyncClient(
             timeout=None,

@@ -29,20 +29,21 @@ def clean(text: str, longest: int) -> str:
     return " ".join("".join(letters).split())[:longest]
 
 
+def escaped(value: Any) -> str:
+    """JSON in which no text can close a frame around it."""
+    return json.dumps(value, ensure_ascii=False).replace("<", "\\u003c").replace(">", "\\u003e")
+
+
 def card(row: Mapping[Any, Any], fields: Sequence[str], longest: int) -> str:
-    """One JSON object on one line: the row's id and its fields that are not empty. Angle brackets are written as
-    escapes, so that no text can close a mark of the prompt."""
+    """One JSON object on one line: the row's id and its fields that are not empty, `escaped`."""
     record: dict[str, Any] = {"id": int(row["id"])} if "id" in row else {}
     record |= {name: text for name in fields if name != "id" and (text := clean(str(row[name]), longest))}
-    return json.dumps(record, ensure_ascii=False).replace("<", "\\u003c").replace(">", "\\u003e")
+    return escaped(record)
 
 
 def question(model: str, task: Mapping[Any, Any], server: Mapping[Any, Any], longest: int) -> dict[str, Any]:
-    """The body of a chat request that asks for one server's grade.
-
-    `task`, `server`: field -> text, as their cards show them.
-    `longest`: characters of the server's fields; the task's are cut to `TASK_LONGEST` if that is more.
-    """
+    """The body of a chat request that asks for one server's grade. `task`, `server`: field -> text, as their cards show
+    them. `longest`: characters of the server's fields; the task's are cut to `TASK_LONGEST` if that is more."""
     cards = [card(task, list(task), max(longest, TASK_LONGEST)), card(server, list(server), longest)]
     text = f"<task>\n{cards[0]}\n</task>\n<server>\n{cards[1]}\n</server>"
     messages = [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": text}]
@@ -51,10 +52,8 @@ def question(model: str, task: Mapping[Any, Any], server: Mapping[Any, Any], lon
 
 
 def expected_grade(reply: Any) -> float | None:
-    """Sum of d p(d) over the digits d, p from the log probabilities of a reply's first token; None without any digit.
-
-    p is scaled to add up to 1 over the digits that the reply states.
-    """
+    """Sum of d p(d) over the digits d; None without any. p is of the log probabilities of a reply's first token, scaled
+    to add up to 1 over the digits that it states."""
     weights = dict.fromkeys(DIGITS, 0.0)
     try:
         for entry in reply["choices"][0]["logprobs"]["content"][0]["top_logprobs"]:

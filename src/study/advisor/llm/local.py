@@ -35,8 +35,7 @@ class Served:
     """A model that answers."""
 
     url: str  # for `study.advisor.llm.client.Client`, such as ``http://127.0.0.1:40559/v1``
-    sha256: str  # of the model's file
-    alias: str  # by which replies call the model: name and hash
+    alias: str  # by which replies call the model: name and hash of its file
     child: subprocess.Popen[bytes] = field(repr=False)
     log: IO[bytes] = field(repr=False)
 
@@ -56,7 +55,7 @@ def local_model(name: str, *, port: int = 0) -> Iterator[Served]:
         # Both lines at once, where both are needed.
         lines = [INSTALL] if os.environ.get(OWN) or model_path(name).is_file() else [INSTALL, how_to_fetch(name)]
         raise UnavailableError(f"the engine {ENGINE} is not installed", fix=f"run: {' && '.join(lines)}")
-    (path, digest), alias = model_file(name), identity(name)
+    (path, _), alias = model_file(name), identity(name)
     options = {"path": str(path), "alias": alias, "context": model.context, "threads": model.threads, "port": port}
     command, pipe = [sys.executable, "-P", str(SCRIPT), json.dumps(options)], subprocess.PIPE
     with tempfile.TemporaryFile() as log:
@@ -67,8 +66,7 @@ def local_model(name: str, *, port: int = 0) -> Iterator[Served]:
         assert child.stdin is not None
         assert child.stdout is not None
         try:
-            served = Served(f"{_address(child, log, chosen.start)}/v1", digest, alias, child, log)
-            yield served
+            yield Served(f"{_address(child, log, chosen.start)}/v1", alias, child, log)
         finally:
             child.stdin.close()
             try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
@@ -38,9 +38,7 @@ class Endpoint:
 
     def client(self, cassette: Path | None) -> llm.Client:
         """A client that keeps replies in `cassette`; None is for the mode ``off``."""
-        names = "key_variable timeout retries pause longest_pause concurrency max_bytes"
-        options = {name: getattr(self, name) for name in names.split()}
-        return (CLIENT() or llm.Client)(self.base_url, self.mode, cassette, **options)
+        return (CLIENT() or llm.Client)(cassette=cassette, **asdict(self))
 
 
 def endpoint_settings(name: str) -> Endpoint:
@@ -55,14 +53,9 @@ def endpoint_settings(name: str) -> Endpoint:
 def connect(address: str = "", model: str = "", cassette: Path | None = None) -> tuple[llm.Client, str]:
     """A client, asked as ``conf/llm/local.yaml`` says, and the model's name there (without meaning for a local one).
 
-    Args:
-        address: ``local:NAME``, or of an endpoint with OpenAI's interface; otherwise the one of that file or of
-            T2M_LLM_URL. Where nobody chose a model, and the file's was not fetched but another one was, that one.
-        model: otherwise T2M_LLM_MODEL.
-        cassette: keeps replies.
-
-    Raises:
-        StudyError: an endpoint's model without a name.
+    `address`: ``local:NAME``, or of an endpoint with OpenAI's interface; otherwise the one of that file or of
+    T2M_LLM_URL. Where nobody chose a model, and the file's was not fetched but another one was, that one. `model`:
+    otherwise T2M_LLM_MODEL. `cassette`: keeps replies. Raises StudyError: an endpoint's model without a name.
     """
     settings, model = endpoint_settings("local"), model or os.environ.get(MODEL, "")
     if not address:
@@ -71,8 +64,7 @@ def connect(address: str = "", model: str = "", cassette: Path | None = None) ->
             names = (address.removeprefix(llm.LOCAL), *LocalModels.read().models)
             address = next((llm.LOCAL + name for name in names if model_path(name).is_file()), address)
     if not model and not address.startswith(llm.LOCAL):
-        raise StudyError(
-            "the endpoint's model has no name", file=address, fix=f"set {MODEL}, or --model NAME of the agent"
-        )
+        fix = f"set {MODEL}, or --model NAME of the agent"
+        raise StudyError("the endpoint's model has no name", file=address, fix=fix)
     asked = replace(settings, base_url=address, mode="off" if cassette is None else "record")
     return asked.client(cassette), model or address.removeprefix(llm.LOCAL)

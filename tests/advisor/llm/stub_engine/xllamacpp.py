@@ -15,16 +15,12 @@ class CommonParams(SimpleNamespace):
 
 
 class Handler(BaseHTTPRequestHandler):
-    def answer(self, status, value):
-        content = json.dumps(value).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
     def do_POST(self):
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.answer(200, {"model": asked["model"], "choices": [{"message": {"content": "hello"}}]})
+        reply = {"model": asked["model"], "choices": [{"message": {"content": "hello"}}]}
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(reply).encode())
 
     def log_message(self, *_):
         pass
