@@ -25,7 +25,8 @@ from study.judging.store import pool_settings
 pytestmark = pytest.mark.usefixtures("private_cache")
 
 EMPTY = dict.fromkeys(("language", "category", "subcategory", "theme", "system", "tools"), "")
-WRONG = [({"parts": []}, "no part"), ({"parts": [{"view": "all", "field": "price"}]}, "unknown field 'price'")]
+PRICE = {"view": "all", "field": "price"}
+WRONG = [({"parts": []}, "no part"), ({"parts": [PRICE]}, "unknown field 'price'")]
 WRONG += [({"parts": [{"view": "all", "fields": "all"}]}, "unknown key 'fields'")]
 WRONG += [({"priors": {"beauty": 1.0}}, "unknown prior 'beauty'")]
 
@@ -77,26 +78,18 @@ def test_terms_of_a_second_encoder_are_added_each_text_read_once(monkeypatch):
     scores = system.score_requests(REQUESTS)
     assert read == [["abb", "cca"]]  # both views of these tasks are their description
     own = fake_encode(REQUESTS["description"]) @ fake_encode(SERVERS["description"]).T
-    queries = fake_encode(["acc", "cca"])
-    other, names = (
-        queries @ fake_encode(texts).T for texts in (["aaa", "cac", "ccc", "acc"], ["aa", "cc", "cc", "demo of c"])
-    )
+    fields = (["aaa", "cac", "ccc", "acc"], ["aa", "cc", "cc", "demo of c"])
+    other, names = (fake_encode(["acc", "cca"]) @ fake_encode(texts).T for texts in fields)
     expected = standardised(own) + standardised(other) + 0.5 * standardised(names)
     np.testing.assert_allclose(scores, standardised(expected), rtol=1e-4, atol=1e-6)
     with pytest.raises(StudyError, match="unknown field 'price'"):
-        TwoEncoders(parts=[part], large=[{"view": "all", "field": "price"}])
+        TwoEncoders(parts=[part], large=[PRICE])
 
 
 def indexed(servers, kind=FieldDense, **settings):
     system = kind(**settings)
     system.index(servers)
     return system
-
-
-def test_priors_and_products_are_added_in_standard_deviations():
-    plain, other = indexed(SERVERS), indexed(SERVERS, priors={"template": -2.0})
-    difference = other.score_requests(REQUESTS) - plain.score_requests(REQUESTS)
-    np.testing.assert_allclose(difference, [[0, 0, 0, -2]] * 2, atol=1e-5)
 
 
 @pytest.mark.parametrize(("arguments", "message"), WRONG)
@@ -162,11 +155,8 @@ def test_names_of_products_are_told_from_words():
     assert names.mentioned("route it with Google Maps please") == {("google", "maps")}
     assert names.mentioned("something for the IoT") == set()
     assert names.mentioned("Ask Google Things") == set()  # a title: capitals say nothing
-
-
-def test_a_named_product_counts_fully_for_its_server_and_half_for_others():
-    shares = ProductNames.of(NAMED).named(["post it to slack", "nothing"])
-    assert shares.tolist() == [[1.0, 0, 0.5, 0, 0, 0], [0.0] * 6]
+    # A named product counts fully for its server and half for others.
+    assert names.named(["post it to slack", "nothing"]).tolist() == [[1.0, 0, 0.5, 0, 0, 0], [0.0] * 6]
 
 
 def test_spelling_ignores_the_first_word_of_a_sentence():
@@ -205,9 +195,8 @@ def system(private_cache):
 def test_scores_are_those_of_the_system(system):
     tasks = pd.DataFrame({"name": ["ask a database", "chat"], "description": ["SQL for Gaming", "post to Slack"]})
     tasks = tasks.assign(theme=["Gaming", ""], language="", category="", subcategory="")
-    views = {
-        name: encode(texts.texts(tasks, texts.VIEWS, name), store=False) for name in ("description", "name", "object")
-    }
+    named = {name: texts.texts(tasks, texts.VIEWS, name) for name in ("description", "name", "object")}
+    views = {name: encode(of_tasks, store=False) for name, of_tasks in named.items()}
     vectors = server_vectors(system)
     questions = Moments.of(vectors).questions(system.terms, views)
     ours = questions.scores(questions.vectors @ vectors.T)
@@ -227,16 +216,11 @@ def test_a_request_that_tells_no_servers_apart_leaves_the_prior(system):
 DOCUMENT = {"$defs": {"a/b": [{"type": "string"}, {"$ref": "#/$defs/a~1b/0"}], "loop": {"$ref": "#/$defs/loop"}}}
 
 
-@pytest.mark.parametrize(
-    ("pointer", "found"),
-    [
-        ("#/$defs/a~1b/0", {"type": "string"}),
-        ("#/$defs/a~1b/1", {"type": "string"}),
-        ("#/$defs/a~1b/2", None),  # behind the end
-        ("#/$defs/a~1b/x", None),
-        ("#/$defs/loop", None),
-        ("https://example.org/schema", None),
-    ],
-)
+# The first is behind the end.
+NOWHERE = ["#/$defs/a~1b/2", "#/$defs/a~1b/x", "#/$defs/loop", "https://example.org/schema"]
+FOUND = [*((f"#/$defs/a~1b/{at}", {"type": "string"}) for at in (0, 1)), *((pointer, None) for pointer in NOWHERE)]
+
+
+@pytest.mark.parametrize(("pointer", "found"), FOUND)
 def test_a_reference_leads_to_a_part_of_the_document_or_nowhere(pointer, found):
     assert resolve({"$ref": pointer}, DOCUMENT) == found

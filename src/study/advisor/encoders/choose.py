@@ -30,12 +30,8 @@ class Embedder(Protocol):
 
 
 class TextVectors:
-    """Vectors of texts, one a distinct text, so that equal texts have equal cosines. Multiplied text by text they
-    differ in the last digit, in ways that depend on the processor, which would then order them.
-
-    Attributes:
-        texts: without repeats, in order; row: of each given text in `texts`, shape (n,).
-    """
+    """Vectors of texts, one a distinct text (`texts`), so that equal texts have equal cosines. Multiplied text by text
+    they differ in the last digit, in ways that depend on the processor, which would then order them."""
 
     def __init__(self, texts: Sequence[str], embedder: Embedder) -> None:
         rows: dict[str, int] = {}
@@ -63,11 +59,11 @@ class MiniLm:
         """Shape (len(texts), 384)."""
         if not self.quick:
             return encoders.encode(texts, store=store)
-        quick, slow = encoders.WITHOUT_TORCH["minilm"], "minilm"
+        quick = encoders.WITHOUT_TORCH["minilm"]
 
         def embed(new: list[str]) -> FloatArray:
             few = len(new) <= FEW or importlib.util.find_spec("sentence_transformers") is None
-            return encoders.encode(new, model=quick if few else slow, store=store and not few)
+            return encoders.encode(new, model=quick if few else "minilm", store=store and not few)
 
         identity, folder = encoders.model_version(quick), paths.cache() / "embeddings" / "tools" if store else None
         return encoders.cached(texts, embed, identity=identity, dimension=encoders.DIMENSION, folder=folder)
@@ -96,9 +92,8 @@ class EndpointEmbedder:
                 rows = sorted(reply["data"], key=lambda row: row["index"])
                 vectors = np.array([row["embedding"] for row in rows], dtype=np.float32)
             except (KeyError, TypeError, ValueError) as error:
-                raise StudyError(
-                    f"not an embeddings reply ({error})", file=address, fix="check the endpoint"
-                ) from error
+                reason = f"not an embeddings reply ({error})"
+                raise StudyError(reason, file=address, fix="check the endpoint") from error
             lengths, expected = np.linalg.norm(vectors, axis=-1, keepdims=True), (len(block), self.dimension)
             if vectors.shape != expected or not np.isfinite(lengths).all() or not lengths.all():
                 reason = f"vectors of shape {vectors.shape}, expected finite ones of {expected} other than 0"

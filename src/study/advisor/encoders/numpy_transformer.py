@@ -26,9 +26,7 @@ _NAMES = (
     ("attention.LayerNorm.", "attention.output.LayerNorm."),
 )
 _DISTANCES = "encoder.relative_attention_bias.weight"  # MPNet alone has it
-_PLACES, _KINDS = (f"embeddings.{name}_embeddings.weight" for name in ("position", "token_type"))
-
-
+_WORDS, _PLACES, _KINDS = (f"embeddings.{name}_embeddings.weight" for name in ("word", "position", "token_type"))
 # Of the polynomial that approximates the error function to 1.5e-7 (Abramowitz and Stegun 1964, 7.1.26), highest first.
 ERF = tuple(map(np.float32, (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592, 0)))
 
@@ -88,7 +86,7 @@ class Transformer:
         # Texts of like length stand together, so that the progress bar tells the truth. More at a time are slower: the
         # system would hand out and take back their large arrays again and again.
         order = np.argsort([len(text) for text in texts], kind="stable")
-        vectors = np.zeros((len(texts), self.weights["embeddings.word_embeddings.weight"].shape[1]), dtype=np.float32)
+        vectors = np.zeros((len(texts), self.weights[_WORDS].shape[1]), dtype=np.float32)
         blocks = [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
         for block in tqdm(blocks, desc=label, unit="batch", disable=None if len(blocks) > 1 else True, leave=False):
             vectors[block] = self._embed([texts[row] for row in block])
@@ -99,9 +97,7 @@ class Transformer:
         tokens = [self._read(text).ids for text in texts]
         ends = np.cumsum([len(ids) for ids in tokens])
         spans = [slice(end - len(ids), end) for ids, end in zip(tokens, ends, strict=True)]
-        words, places, kinds = (
-            self.weights[f"embeddings.{name}_embeddings.weight"] for name in ("word", "position", "token_type")
-        )
+        words, places, kinds = (self.weights[name] for name in (_WORDS, _PLACES, _KINDS))
         standing = np.concatenate([np.arange(len(ids)) for ids in tokens])
         states = self._normalised(words[np.concatenate(tokens)] + places[standing] + kinds[0], "embeddings.LayerNorm")
         for number in range(self.layers):
@@ -120,10 +116,8 @@ class Transformer:
 
     def _layer(self, states: FloatArray, spans: list[slice], name: str) -> FloatArray:
         """One transformer layer: states of shape (tokens of all texts, d) to states of the same shape."""
-        query, key, value = (
-            self._linear(states, f"{name}.attention.self.{part}") for part in ("query", "key", "value")
-        )
-        context = np.concatenate([self._attention(query[span], key[span], value[span]) for span in spans])
+        parts = [self._linear(states, f"{name}.attention.self.{part}") for part in ("query", "key", "value")]
+        context = np.concatenate([self._attention(*(part[span] for part in parts)) for span in spans])
         read = self._linear(context, f"{name}.attention.output.dense")
         states = self._normalised(states + read, f"{name}.attention.output.LayerNorm")
         inner = self._linear(states, f"{name}.intermediate.dense")

@@ -11,6 +11,7 @@ from study.advisor.retrieval.documents import Server, Tool, ToolCatalog, fault
 
 CLEANING_COLUMNS = ["rule", "table", "column", "rows", "action"]
 CHANGED, LEFT_OUT, REPORTED = "changed", "left out", "reported only"
+Names = tuple[str, ...]
 
 
 class Builder:
@@ -28,14 +29,7 @@ class Builder:
         self.counts[rule, table, column, action] += rows
 
     def server(
-        self,
-        server_id: str,
-        name: Any,
-        description: Any,
-        *,
-        sources: tuple[str, ...] = (),
-        aliases: tuple[str, ...] = (),
-        tags: tuple[str, ...] = (),
+        self, server_id: str, name: Any, description: Any, *, sources: Names = (), aliases: Names = (), tags: Names = ()
     ) -> int:
         """Add a server and return its row; a repeated id gets `#2`, `#3`, ... behind it."""
         self._ids[server_id] += 1
@@ -52,14 +46,11 @@ class Builder:
         if not isinstance(name, str) or not name.strip():
             self.count("tool without a name left out", "tools", "name", LEFT_OUT)
             return None
-        if schema is None:
-            self.count("no input schema: no parameters", "tools", "schema", CHANGED)
-            schema = {}
-        elif problem := fault(schema):
+        problem = "no input schema: no parameters" if schema is None else fault(schema)
+        if problem is not None:
             self.count(problem, "tools", "schema", CHANGED)
-            schema = {}
-        clean = self.text(name, "tools", "name")
-        self.tools.append(Tool(server, clean, self.text(description, "tools", "description"), dict(schema)))
+        clean, text = self.text(name, "tools", "name"), self.text(description, "tools", "description")
+        self.tools.append(Tool(server, clean, text, {} if problem else dict(schema)))
         return len(self.tools) - 1
 
     def text(self, value: Any, table: str, column: str) -> str:

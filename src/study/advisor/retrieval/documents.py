@@ -36,11 +36,9 @@ class Parameter:
 
 
 def parameters(schema: Schema) -> tuple[Parameter, ...]:
-    """The top-level parameters of an input schema, in its order, each name once.
-
-    ``$ref`` inside the document and ``allOf``, ``anyOf``, ``oneOf`` at the top are followed; a reference that leads
-    back to itself ends there. Anything that is not a JSON Schema object gives no parameters.
-    """
+    """The top-level parameters of an input schema, in its order, each name once. ``$ref`` inside the document and
+    ``allOf``, ``anyOf``, ``oneOf`` at the top are followed; a reference that leads back to itself ends there. Anything
+    that is not a JSON Schema object gives no parameters."""
     by_name: dict[str, Parameter] = {}
     seen: set[int] = set()
     waiting: list[Any] = [schema]
@@ -246,8 +244,7 @@ def concatenate(name: str, catalogs: Iterable[ToolCatalog]) -> ToolCatalog:
     servers: list[Server] = []
     tools: list[Tool] = []
     for catalog in catalogs:
-        first = len(servers)
+        tools += [replace(tool, server=len(servers) + tool.server) for tool in catalog.tools]
         for server in catalog.servers:
             servers.append(replace(server, id=f"{catalog.name}/{server.id}", sources=server.sources or (catalog.name,)))
-        tools += [replace(tool, server=first + tool.server) for tool in catalog.tools]
     return ToolCatalog(name, tuple(servers), tuple(tools))

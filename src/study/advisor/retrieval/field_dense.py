@@ -67,8 +67,8 @@ class Part:
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        for name, kind, kinds in (("view", self.view, VIEWS), ("field", self.field, FIELDS)):
-            require_one_of(kind, name, kinds, column=f"model.parts.{name}")
+        require_one_of(self.view, "view", VIEWS, column="model.parts.view")
+        require_one_of(self.field, "field", FIELDS, column="model.parts.field")
 
 
 @dataclass
@@ -114,11 +114,8 @@ class FieldDense:
         return self.score_requests(self.tasks.iloc[tasks])
 
     def score_requests(self, requests: pd.DataFrame, *, store: bool = True) -> FloatArray:
-        """Scores for requests that need not belong to the data set, shape (len(requests), n_servers), float32.
-
-        `requests` has columns as in `Dataset.tasks`; an empty name or theme is allowed. Without `store`, texts are not
-        kept in the encoder's cache, as befits passing ones.
-        """
+        """Scores for requests (columns as in `Dataset.tasks`; name or theme may be empty), shape (len(requests),
+        n_servers), float32. `store`: False keeps passing texts out of the encoder's cache."""
         return self.total(self.contributions(requests, store=store), self.bonus(requests))
 
     def total(self, contributions: Mapping[str, FloatArray], bonus: FloatArray | None) -> FloatArray:

@@ -57,14 +57,9 @@ class ToolIndex:
         self.vectors = TextVectors(self.documents, self.embedder)
 
     @cached_property
-    def bm25(self) -> Bm25:
+    def words(self) -> Bm25 | TfIdfIndex:
         """The word index."""
-        return Bm25(self.documents)
-
-    @cached_property
-    def tfidf(self) -> TfIdfIndex:
-        """The TF-IDF index."""
-        return TfIdfIndex(self.documents)
+        return (TfIdfIndex if self.settings.mode == "tfidf" else Bm25)(self.documents)
 
     def scores(self, queries: Sequence[str], *, store: bool = True) -> FloatArray:
         """Scores, higher is better, shape (len(queries), n_tools). `store`: keep the queries' vectors on disk; False
@@ -72,38 +67,24 @@ class ToolIndex:
         parts = [decompose(query) if self.settings.decompose else [query] for query in queries]
         flat = self._scores([text for part in parts for text in part], store)
         starts = np.cumsum([0, *(len(part) for part in parts)])[:-1]
-        best: FloatArray = np.maximum.reduceat(flat, starts, axis=0) if queries else flat
-        return best
+        highest: FloatArray = np.maximum.reduceat(flat, starts, axis=0) if queries else flat
+        return highest
 
     def _scores(self, texts: list[str], store: bool) -> FloatArray:
-        if self.settings.mode == "bm25":
-            return self.bm25.scores(texts)
-        if self.settings.mode == "tfidf":
-            return self.tfidf.scores(texts)
+        if self.settings.mode in ("bm25", "tfidf"):
+            return self.words.scores(texts)
         dense = self.vectors.cosines(texts, store=store)
-        if self.settings.mode == "dense":
-            return dense
-        return fuse([dense, self.bm25.scores(texts)], self.settings.fusion)
+        return dense if self.settings.mode == "dense" else fuse([dense, self.words.scores(texts)], self.settings.fusion)
 
-    def search(
-        self,
-        query: str,
-        k: int = 5,
-        *,
-        among: NDArray[np.bool_] | None = None,
-        store: bool = False,
-    ) -> tuple[IntArray, FloatArray]:
-        """The best `k` tools for one query.
-
-        `among`: the tools that may be found, shape (n_tools,); default all. Of a query with parts the best tool of
-        every part is found too, as far as there are places. Returns: tool rows and scores, best first, both of length
-        at most k.
-        """
+    def search(self, query: str, k: int, among: NDArray[np.bool_] | None = None) -> tuple[IntArray, FloatArray]:
+        """Rows and scores of the best `k` tools for one query, best first, both of length at most k. Of a query with
+        parts the best tool of every part is found too, as far as there are places. `among`: the tools that may be
+        found, shape (n_tools,); default all."""
         if k < 1:
             raise StudyError(f"{k} tools were asked for", fix="ask for at least 1")
         if not query.strip():
             raise StudyError("the query is empty", fix="say in words what is to be done")
-        scores = self.scores(decompose(query) if self.settings.decompose else [query], store=store)
+        scores = self.scores(decompose(query) if self.settings.decompose else [query], store=False)
         if among is not None:
             scores = np.where(among, scores, np.float32(-np.inf))
         rows, _ = best(scores[0], k, self.order)

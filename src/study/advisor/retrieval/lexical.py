@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -62,43 +62,34 @@ class Bm25:
 
 @dataclass(frozen=True)
 class SparseRows:
-    """A sparse matrix in CSR form; the columns of a row ascend, so that products add up in SciPy's order.
+    """A sparse matrix by its entries; those of a row ascend by column, so that products add up in SciPy's order."""
 
-    `indptr`: where each row begins, shape (n + 1,). `indices`, `data`: columns and values of all
-    rows. `width`: columns.
-    """
+    n: int  # rows
+    width: int  # columns
+    rows: IntArray  # of each entry, ascending
+    indices: IntArray  # columns of the entries
+    data: FloatArray  # values of the entries
 
-    indptr: IntArray
-    indices: IntArray
-    data: FloatArray
-    width: int
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        return len(self.indptr) - 1, self.width
+    def entries(self) -> Iterator[tuple[int, int, np.float32]]:
+        """Row, column and value of each entry."""
+        return zip(self.rows, self.indices, self.data, strict=True)
 
     def __matmul__(self, dense: FloatArray) -> FloatArray:
         """The product with a dense matrix, shape (n, dense.shape[1])."""
-        product = np.zeros((self.shape[0], dense.shape[1]), np.float32)
-        for row, (start, end) in enumerate(zip(self.indptr, self.indptr[1:], strict=False)):
-            for column, value in zip(self.indices[start:end], self.data[start:end], strict=True):
-                product[row] += value * dense[column]
+        product = np.zeros((self.n, dense.shape[1]), np.float32)
+        for row, column, value in self.entries():
+            product[row] += value * dense[column]
         return product
 
 
 @dataclass(frozen=True)
 class TfIdf:
-    """TF-IDF with rows of length 1 (Salton & Buckley 1988).
+    """TF-IDF with rows of length 1 (Salton & Buckley 1988)."""
 
-    `vocabulary`: column of every term. `idf`: of every column. `terms_of`: the terms of a text. `logarithmic`: whether
-    a term that occurs n times counts 1 + log n.
-    """
-
-    vocabulary: dict[str, int]
-    idf: np.ndarray
+    vocabulary: dict[str, int]  # column of every term
+    idf: np.ndarray  # of every column
     terms_of: Callable[[str], list[str]]
-    logarithmic: bool = False
+    logarithmic: bool = False  # whether a term that occurs n times counts 1 + log n
 
     @classmethod
     def of(cls, documents: Sequence[str]) -> TfIdf:
@@ -129,8 +120,8 @@ class TfIdf:
             length = np.float64(sum((row * row).astype(np.float64).tolist())) ** 0.5
             columns.append(ids)
             values.append((row / (length or 1.0)).astype(np.float32))
-        starts = np.cumsum([len(ids) for ids in columns])
-        return SparseRows(starts, np.concatenate(columns), np.concatenate(values), len(self.vocabulary))
+        rows = np.repeat(np.arange(len(texts)), [len(ids) for ids in columns[1:]])
+        return SparseRows(len(texts), len(self.vocabulary), rows, np.concatenate(columns), np.concatenate(values))
 
 
 class TfIdfIndex:
@@ -138,24 +129,18 @@ class TfIdfIndex:
 
     def __init__(self, documents: Sequence[str]) -> None:
         self.tfidf, self.size = TfIdf.of(documents), len(documents)
-        self.documents = self.tfidf.transform(documents)
-
-    @cached_property
-    def postings(self) -> tuple[IntArray, IntArray, FloatArray]:
-        """Where the documents of each term begin, the documents, and their values."""
-        rows = np.repeat(np.arange(self.size), np.diff(self.documents.indptr))
-        order = np.argsort(self.documents.indices, kind="stable")
-        starts = np.searchsorted(self.documents.indices[order], np.arange(self.documents.width + 1))
-        return starts, rows[order], self.documents.data[order]
+        vectors = self.tfidf.transform(documents)
+        order = np.argsort(vectors.indices, kind="stable")
+        # Where the documents of each term begin, the documents, and their values.
+        self.starts = np.searchsorted(vectors.indices[order], np.arange(vectors.width + 1))
+        self.rows, self.values = vectors.rows[order], vectors.data[order]
 
     def scores(self, queries: Sequence[str]) -> FloatArray:
         """Cosines in [0, 1], shape (len(queries), n)."""
-        vectors, (starts, rows, values) = self.tfidf.transform(queries), self.postings
         cosines = np.zeros((len(queries), self.size), np.float32)
-        for row, (start, end) in enumerate(zip(vectors.indptr, vectors.indptr[1:], strict=False)):
-            for column, value in zip(vectors.indices[start:end], vectors.data[start:end], strict=True):
-                span = slice(starts[column], starts[column + 1])
-                cosines[row, rows[span]] += value * values[span]
+        for row, column, value in self.tfidf.transform(queries).entries():
+            span = slice(self.starts[column], self.starts[column + 1])
+            cosines[row, self.rows[span]] += value * self.values[span]
         return cosines
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from study.advisor.retrieval.documents import Tool, ToolCatalog, concatenate
+from study.advisor.retrieval.documents import Server, Tool, ToolCatalog, concatenate
 
 # Two tools with one name and this much of one description are one tool, whatever follows.
 SAME_START = 60
@@ -39,23 +39,22 @@ def merge_catalogs(name: str, catalogs: Sequence[ToolCatalog]) -> Merged:
     tool say nothing about what they are, and stay apart."""
     whole = concatenate(name, catalogs)
     entity: dict[tuple[str, ...], int] = {}
-    first: list[int] = []
     entity_of: list[int] = []
-    for listing, signature in enumerate(signatures(whole)):
+    servers: list[Server] = []
+    first = set[int]()
+    for listing, (signature, new) in enumerate(zip(signatures(whole), whole.servers, strict=True)):
         if not any(signature) or signature not in entity:
-            entity[signature] = len(first)
-            first.append(listing)
+            entity[signature] = len(servers)
+            servers.append(new)
+            first.add(listing)
+        else:
+            server = servers[entity[signature]]
+            sources = tuple(dict.fromkeys([*server.sources, *new.sources]))
+            aliases = tuple(dict.fromkeys([*server.aliases, new.name, *new.aliases]))
+            tags = tuple(dict.fromkeys([*server.tags, *new.tags]))
+            servers[entity[signature]] = replace(server, sources=sources, aliases=aliases, tags=tags)
         entity_of.append(entity[signature])
-    servers = [whole.servers[listing] for listing in first]
-    for listing, number in enumerate(entity_of):
-        if listing != first[number]:
-            server, other = servers[number], whole.servers[listing]
-            sources = tuple(dict.fromkeys([*server.sources, *other.sources]))
-            aliases = tuple(dict.fromkeys([*server.aliases, other.name, *other.aliases]))
-            tags = tuple(dict.fromkeys([*server.tags, *other.tags]))
-            servers[number] = replace(server, sources=sources, aliases=aliases, tags=tags)
-    first_listings = set(first)
-    tools = tuple(replace(tool, server=entity_of[tool.server]) for tool in whole.tools if tool.server in first_listings)
+    tools = tuple(replace(tool, server=entity_of[tool.server]) for tool in whole.tools if tool.server in first)
     return Merged(ToolCatalog(name, tuple(servers), tools), tuple(entity_of))
 
 

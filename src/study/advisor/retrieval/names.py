@@ -52,15 +52,11 @@ def capitalised(word: str) -> bool:
 
 @dataclass(frozen=True)
 class Spelling:
-    """How often words are written as names; the first word of a sentence, where a capital says nothing, is left out.
+    """How often words are written as names; the first word of a sentence, where a capital says nothing, is left out."""
 
-    `capital` and `total` count uses with a capital and all uses, by word in lower case; `acronyms` were written with
-    two capitals or more.
-    """
-
-    capital: Mapping[str, int]
-    total: Mapping[str, int]
-    acronyms: frozenset[str]
+    capital: Mapping[str, int]  # uses with a capital, by word in lower case
+    total: Mapping[str, int]  # all uses
+    acronyms: frozenset[str]  # what was written with two capitals or more
 
     @classmethod
     def of(cls, descriptions: Sequence[str]) -> Spelling:
@@ -91,25 +87,19 @@ class Spelling:
 
 @dataclass(frozen=True)
 class ProductNames:
-    """Names of products and the servers that bear them.
+    """Names of products and the servers that bear them."""
 
-    `bearers`: product (its words) -> rows of the servers whose name is that product and nothing else; `also`: of those
-    whose name holds it beside other words; `spelling`: of the catalogue's descriptions.
-    """
-
-    bearers: Mapping[Product, list[int]]
-    also: Mapping[Product, list[int]]
-    spelling: Spelling
+    bearers: Mapping[Product, list[int]]  # rows of the servers whose name is that product and nothing else
+    also: Mapping[Product, list[int]]  # of those whose name holds it beside other words
+    spelling: Spelling  # of the catalogue's descriptions
     n_servers: int
 
     @classmethod
     def of(cls, servers: pd.DataFrame) -> ProductNames:
-        """Read the names of a catalogue (columns name and description).
-
-        A server's name is a product's if most uses of each of its words inside the sentences of the catalogue's own
-        descriptions are capitalised: "Slack" is, "memory" and "search" are not. The first word of a longer name is one
-        if it is so nearly always: "Shopify" of "Shopify Admin".
-        """
+        """Read the names of a catalogue (columns name and description). A server's name is a product's if most uses of
+        each of its words inside the sentences of the catalogue's own descriptions are capitalised: "Slack" is, "memory"
+        and "search" are not. The first word of a longer name is one if it is so nearly always: "Shopify" of "Shopify
+        Admin"."""
         spelling = Spelling.of(servers["description"].tolist())
         keys = [key(name) for name in servers["name"]]
         bearers, also = defaultdict[Product, list[int]](list), defaultdict[Product, list[int]](list)
@@ -119,7 +109,7 @@ class ProductNames:
         starts = {product[0] for product in keys if product}
         first = {(word,) for word in starts if spelling.namelike(word) and spelling.share(word) >= ALWAYS}
         for row, product in enumerate(keys):
-            for part in {run for _, run in enumerate_runs(product)}:
+            for part in dict.fromkeys(run for _, run in enumerate_runs(product)):  # in an order that does not change
                 if part != product and (part in bearers or part in first):
                     also[part].append(row)
         return cls(dict(bearers), dict(also), spelling, len(servers))

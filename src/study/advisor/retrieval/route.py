@@ -6,12 +6,11 @@ text cannot end its own frame or pretend to be an instruction of this program.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from study.advisor.arrays import FloatArray, IntArray
 from study.advisor.encoders import choose as embedding
 from study.advisor.encoders.choose import Embedder, TextVectors
 from study.advisor.llm.client import Message
+from study.advisor.llm.grades import escaped as escaped
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.index import nonempty
 from study.advisor.retrieval.texts import documents
@@ -89,19 +89,14 @@ def zero_score(server: FloatArray, tool: FloatArray, kind: str = "zero", floor: 
 
 
 def summaries(catalog: ToolCatalog) -> list[str]:
-    """A deterministic stand-in for the paper's server summaries (written by a language model, not published).
-
-    Name, description, and each tool's name with the first line of its description; the list of tools is cut at
-    `SUMMARY_LENGTH` characters.
-    """
+    """A deterministic stand-in for the paper's server summaries (written by a language model, not published): name,
+    description, and each tool's name with the first line of its description."""
     listed: list[list[str]] = [[] for _ in catalog.servers]
     for tool in catalog.tools:
-        lines = tool.description.splitlines()
-        listed[tool.server].append(f"{tool.name}: {lines[0][:LINE_LENGTH] if lines else ''}")
-    return [
-        f"{server.name}. {server.description} Tools: {'; '.join(lines_of_tools)[:SUMMARY_LENGTH]}"
-        for server, lines_of_tools in zip(catalog.servers, listed, strict=True)
-    ]
+        first = next(iter(tool.description.splitlines()), "")
+        listed[tool.server].append(f"{tool.name}: {first[:LINE_LENGTH]}")
+    cut = ("; ".join(lines)[:SUMMARY_LENGTH] for lines in listed)
+    return [f"{s.name}. {s.description} Tools: {tools}" for s, tools in zip(catalog.servers, cut, strict=True)]
 
 
 class Router:
@@ -126,9 +121,9 @@ class Router:
     def server_scores(self, servers: Sequence[str], *, store: bool = True) -> FloatArray:
         """s_server of every server, shape (b, n_servers)."""
         by_text, by_summary = (vectors.cosines(servers, store=store) for vectors in self.server_vectors)
-        alone = {"description": by_text, "summary": by_summary}
-        chosen: FloatArray = alone.get(self.routing.matching, np.maximum(by_text, by_summary))
-        return chosen
+        if self.routing.matching == "max":
+            return np.maximum(by_text, by_summary)
+        return by_text if self.routing.matching == "description" else by_summary
 
     def similarities(self, requests: Sequence[Request], *, store: bool = True) -> tuple[FloatArray, FloatArray]:
         """Cosines s_server of shape (b, n_servers) and s_tool of shape (b, n_tools)."""
@@ -142,12 +137,8 @@ class Router:
 
 
 def combine(servers: FloatArray, tools: FloatArray, server_of: IntArray, routing: Routing) -> FloatArray:
-    """Both stages on given cosines.
-
-    `servers`: s_server, shape (b, n_servers); -inf for a server that is not offered. `tools`: s_tool, shape (b,
-    n_tools). `server_of`: the server of each tool, shape (n_tools,). Returns: shape (b, n_tools), -inf where the
-    tool's server did not pass.
-    """
+    """Both stages on given cosines: scores of shape (b, n_tools), -inf where the tool's server did not pass. `servers`:
+    s_server, shape (b, n_servers); -inf for a server that is not offered. `tools`: s_tool, shape (b, n_tools)."""
     scores = zero_score(servers[:, server_of], tools, routing.score, routing.floor).astype(np.float32)
     passed = best_servers(servers, routing.servers) & ~np.isneginf(servers)
     scores[~passed[:, server_of]] = -np.inf
@@ -175,8 +166,3 @@ BROKEN = "The block was not well-formed. Write both lines, server and tool, and 
 MAX_REQUESTS = 8
 
 Chat = Callable[[Sequence[Message]], str]
-
-
-def escaped(value: Any) -> str:
-    """JSON in which no text can close a frame around it."""
-    return json.dumps(value, ensure_ascii=False).replace("<", "\\u003c").replace(">", "\\u003e")

@@ -54,7 +54,7 @@ ALIASES = {whose: {alias: name for name, forms in names.items() for alias in for
 
 
 def languages(text: str, aliases: str = "study") -> frozenset[str]:
-    """The programming languages of a field that lists some, after aliasing. `aliases`: a key of `ALIASES`."""
+    """The programming languages of a field that lists some, after aliasing by a list of `ALIASES`."""
     tokens = (token.strip().lower() for token in re.split(SEPARATORS[aliases], text))
     return frozenset(ALIASES[aliases].get(token, token) for token in tokens if token)
 
@@ -75,35 +75,30 @@ def index(names: Iterable[Iterable[Hashable]]) -> dict[Any, IntArray]:
 
 
 class StructuralFeatures:
-    """phi_cat, phi_lan and phi_the of eq. 12 between any tasks and one catalogue.
+    """phi_cat, phi_lan and phi_the of eq. 12 between any tasks and one catalogue, a table with columns category,
+    subcategory, language and system as released.
 
     Category (eq. 13-14): names are compared exactly; the tree distance 0, 2 or 4 becomes 1, 0.5 or 0.
     Language, theme (eq. 15-16): 1 where the two share a language, or an operating system, else 0.
-
-    Args:
-        servers: the catalogue, with columns category, subcategory, language and system as released.
-        aliases: whose names of languages count, a key of `ALIASES`. The program's list of operating systems differs
-            from this study's, too, but on Task2MCP it gives the same pairs.
+    `aliases`: whose names of languages count, a key of `ALIASES`. The program's list of operating systems differs from
+    this study's, too, but on Task2MCP it gives the same pairs.
     """
 
     def __init__(self, servers: pd.DataFrame, *, aliases: str = "study") -> None:
         self.aliases, self.n_servers = aliases, len(servers)
         self.category, self.subcategory = (servers[name].to_numpy(dtype=str) for name in COLUMNS[:2])
-        leaves = list(zip(servers["category"], servers["subcategory"], strict=True))
         self.category_index = index([name] for name in servers["category"])
-        self.leaf_index = index([leaf] for leaf in leaves)
+        self.leaf_index = index([leaf] for leaf in zip(servers["category"], servers["subcategory"], strict=True))
         self.language_index = index(languages(text, aliases) for text in servers["language"])
         self.system_index = index(map(operating_systems, servers["system"]))
 
     def __call__(self, tasks: pd.DataFrame) -> FloatArray:
-        """The three features of every pair of a table's tasks and the catalogue, see `between`."""
+        """`between` of a table's tasks."""
         return self.between(*(tasks[name].tolist() for name in COLUMNS))
 
-    def between(
-        self, category: Sequence[str], subcategory: Sequence[str], language: Sequence[str], theme: Sequence[str]
-    ) -> FloatArray:
-        """The three features of every pair, shape (3, n_tasks, n_servers), each in [0, 1], from tasks' attributes."""
-        return np.stack([np.stack(rows) for rows in self._rows((category, subcategory, language, theme), (1, 1, 1))])
+    def between(self, *attributes: Sequence[str]) -> FloatArray:
+        """The three features of every pair, shape (3, n_tasks, n_servers), each in [0, 1], from tasks' `COLUMNS`."""
+        return np.array(self._rows(attributes, (1, 1, 1)))
 
     def score(self, tasks: pd.DataFrame, weights: tuple[float, float, float]) -> FloatArray:
         """`structural_score` of a table's tasks and the catalogue, shape (n_tasks, n_servers)."""
@@ -145,12 +140,8 @@ class StructuralFeatures:
 
 
 def structural_score(features: FloatArray, weights: tuple[float, float, float]) -> FloatArray:
-    """s_str = w_cat phi_cat + w_lan phi_lan + w_the phi_the (eq. 17).
+    """s_str = w_cat phi_cat + w_lan phi_lan + w_the phi_the (eq. 17), shape (b, n_servers), float32.
 
-    Args:
-        features: from `StructuralFeatures`, shape (3, b, n_servers).
-        weights: w_cat, w_lan, w_the; the paper takes equal ones (1/3 each).
-
-    Returns: shape (b, n_servers), float32.
+    `features`: of `StructuralFeatures`, shape (3, b, n_servers); `weights`: the paper takes equal ones (1/3 each).
     """
     return np.tensordot(np.asarray(weights, np.float32), features, axes=1)

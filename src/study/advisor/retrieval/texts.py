@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -39,11 +40,8 @@ def documents(catalog: ToolCatalog, form: str, limit: int | None = None) -> list
     """The document of every tool, shape (n_tools,). `form`: a key of `TEMPLATES`. `limit`: cut the tool's description
     after so many characters."""
     require_one_of(form, "document form", TEMPLATES)
-    write = TEMPLATES[form]
-    tools = catalog.tools
-    if limit is not None:
-        tools = tuple(Tool(t.server, t.name, t.description[:limit], t.schema) for t in tools)
-    return [write(catalog.servers[tool.server], tool) for tool in tools]
+    tools = (replace(tool, description=tool.description[:limit]) for tool in catalog.tools)
+    return [TEMPLATES[form](catalog.servers[tool.server], tool) for tool in tools]
 
 
 # Ends of sentences and items; then words that begin a further step.
@@ -77,11 +75,9 @@ def decompose(query: str) -> list[str]:
     for piece in BORDER.split(query[:MAX_CHARACTERS]):
         for clause in COMMAND.split(piece or ""):
             text = clause.strip(" ,;")
-            if not text:
-                continue
-            if parts and (_short(text) or _short(parts[-1])):
+            if text and parts and (_short(text) or _short(parts[-1])):
                 parts[-1] = f"{parts[-1]} {text}"
-            else:
+            elif text:
                 parts.append(text)
     parts = [part for whole in parts for part in _domains(whole)]
     return [query, *parts[:MAX_PARTS]] if len(parts) > 1 else [query]

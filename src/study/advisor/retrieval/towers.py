@@ -12,17 +12,11 @@ from study.advisor.arrays import FloatArray
 
 @dataclass(frozen=True)
 class TowerWeights:
-    """One trained tower.
+    """One trained tower."""
 
-    Attributes:
-        wide: W_1 transposed, one row per term, shape (d, hidden).
-        bias: of the first layer, shape (hidden,).
-        rest: weight (out, in) and bias (out,) of every further layer.
-    """
-
-    wide: FloatArray
-    bias: FloatArray
-    rest: list[tuple[FloatArray, FloatArray]]
+    wide: FloatArray  # W_1 transposed, one row per term, shape (d, hidden)
+    bias: FloatArray  # of the first layer, shape (hidden,)
+    rest: list[tuple[FloatArray, FloatArray]]  # weight (out, in) and bias (out,) of every further layer
 
     def arrays(self, prefix: str) -> dict[str, FloatArray]:
         """The weights under the names by which a file holds them."""
@@ -47,13 +41,8 @@ def normalize(rows: FloatArray) -> FloatArray:
 
 
 def embed(tower: TowerWeights, vectors: Any) -> FloatArray:
-    """z = g(v) / |g(v)| (eq. 6-7) without dropout.
-
-    Args:
-        vectors: lexical vectors, shape (n, d): `study.advisor.retrieval.texts.SparseRows`, or CSR.
-
-    Returns: shape (n, d'), float32.
-    """
+    """z = g(v) / |g(v)| (eq. 6-7) without dropout, shape (n, d'), float32. `vectors`: lexical ones, shape (n, d),
+    `study.advisor.retrieval.lexical.SparseRows` or CSR."""
     x = np.asarray(vectors @ tower.wide) + tower.bias
     for weight, bias in tower.rest:
         x = np.maximum(x, 0, out=x) @ weight.T + bias

@@ -16,15 +16,11 @@ from study.advisor.retrieval.fields import FIELDS, texts
 
 @dataclass
 class TwoEncoders(FieldDense):
-    """`FieldDense` whose sum has further terms, in which E is all-mpnet-base-v2 (`study.advisor.encoders.mpnet`).
+    """`FieldDense` whose sum has further terms, in which E is all-mpnet-base-v2 (`study.advisor.encoders.mpnet`)."""
 
-    `large`: these terms, with view, field and weight as in `parts`.
-    """
-
-    large: Sequence[Mapping[str, str | float]] = ()
+    large: Sequence[Mapping[str, str | float]] = ()  # these terms, with view, field and weight as in `parts`
 
     def __post_init__(self) -> None:
-        """Refuse parts, priors and terms that do not exist."""
         super().__post_init__()
         self.large_terms = FieldDense(parts=self.large).terms
 

@@ -49,7 +49,7 @@ Spaces = dict[str, tuple[Any, Any]]
 def spaces(model: Recommender, data: Dataset) -> Spaces:
     """The input space and the embedding space of a saved model."""
     parts = [model.vectorizer.transform(texts) for texts in (data.task_texts(), data.server_texts())]
-    tasks, servers = (sp.csr_matrix((part.data, part.indices, part.indptr), part.shape) for part in parts)
+    tasks, servers = (sp.csr_matrix((part.data, (part.rows, part.indices)), (part.n, part.width)) for part in parts)
     return {"input": (tasks, servers), "embedded": (embed(model.task_tower, tasks), model.server_embeddings)}
 
 
