@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option, Typer, echo
 
@@ -10,7 +10,7 @@ from study.base.errors import printable
 from study.cli.shared import Json, Port, Top, Transport, print_json, warn
 
 if TYPE_CHECKING:
-    from study.advisor.agent.conversation import Agent, Turn
+    from study.advisor.agent.conversation import Agent
     from study.advisor.engine.intent.feedback import FeedbackStore
 
 app = Typer(no_args_is_help=True, help="Ask T2MAgent: terminal, page, MCP server.")
@@ -24,21 +24,15 @@ Host = Annotated[str | None, Option(help="Address to listen on (default: this ma
 
 def _agent(catalog: list[str] | None, dataset: str | None, method: str | None, url: str | None, model: str) -> Agent:
     from study.advisor.agent.conversation import Agent
-    from study.advisor.agent.language import connect
     from study.advisor.engine.catalogue import load
 
-    writer = connect(url, model) if url else None
+    writer = None
+    if url:
+        from study.advisor.agent.language import Writer
+        from study.advisor.llm.settings import connect  # the client of an endpoint takes a second to load
+
+        writer = Writer(*connect(url, model))
     return Agent(load(catalog, dataset, method), writer)
-
-
-def _note(agent: Agent, turn: Turn, outcome: str, detail: str, words: bool) -> None:
-    """Note what became of a recommended server, such as ``worked=5581``."""
-    kind, _, name = outcome.partition("=")
-    ids = {str(one): one for one in (agent.name(item.server) for item in turn.answer.items)}
-    about: Any = {"talk": "terminal", "detail": detail, "words": words}
-    event = agent.note(_store(agent), turn, kind, ids.get(name, name), **about)
-    what = f"{'with' if words else 'without'} the request's words"
-    echo(f"event {event}: {kind}, id {printable(name)}; kept on this machine, {what}")
 
 
 def _store(agent: Agent) -> FeedbackStore:
@@ -67,25 +61,28 @@ def ask(
     The servers are those of `study recommend`, with why, what speaks against each, how to start it and when to prefer
     which. --outcome notes accepted=ID, rejected=ID, worked=ID or failed=ID instead.
     """
-    from study.advisor.agent.conversation import QUESTIONS, in_words
+    from study.advisor.agent.conversation import in_words
     from study.advisor.engine import render
 
     agent = _agent(catalog, dataset, method, url, model)
     turn = agent.answer(request, top=k)
     if outcome:
-        return _note(agent, turn, outcome, detail, keep_words)
+        kind, _, name = outcome.partition("=")
+        ids = {str(one): one for one in (agent.name(item.server) for item in turn.answer.items)}
+        noted = agent.note(_store(agent), turn, kind, ids.get(name, name), "terminal", detail, words=keep_words)
+        what = f"{'with' if keep_words else 'without'} the request's words"
+        return echo(f"event {noted}: {kind}, id {printable(name)}; kept on this machine, {what}")
     warn(turn.answer.warnings)
     if as_json:
         return print_json(agent.data(turn))
     items = turn.answer.items
-    lines = render.text(agent.catalogue, turn.answer, render.width())
+    lines = render.text(agent.catalogue, turn.answer)
     for part, statement in turn.written.response.items():
         of_server = "   " if part[-1:].isdigit() and part[0] in "ts" else ""
         lead = f"{statement.server}. " if part.startswith("why") else of_server
         lines.append(f"{lead}{in_words(part, statement, items)} [{statement.field}]")
     if turn.question:
-        limit, values = turn.question
-        lines.append(f"{QUESTIONS[limit]} {', '.join(values)}: add it after a comma")
+        lines.append(f"{turn.question.text} {', '.join(turn.question.options)}: add it after a comma")
     if url:
         failed = f"; rules answered: {turn.problem}" if turn.problem else ""
         lines.append(f"words: {turn.written.author}, {turn.written.attempts} replies{failed}")

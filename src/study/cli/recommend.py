@@ -63,7 +63,7 @@ def recommend(
     warn(answer.warnings)
     if as_json:
         return print_json(render.data(catalogue, answer, attributes))
-    echo("\n".join(render.text(catalogue, answer, render.width())))
+    echo("\n".join(render.text(catalogue, answer)))
     if (explain or rerank) and answer.items:
         render.show_scores([item.server for item in answer.items], title="scores", caption=answer.caption)
     return None

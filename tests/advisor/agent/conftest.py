@@ -6,12 +6,13 @@ import threading
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx2
 import pandas as pd
 import pytest
 import yaml
 
 from study.advisor.agent.conversation import Agent
-from study.advisor.agent.page import Service
+from study.advisor.agent.page import Service, create_app
 from study.advisor.engine.catalogue import Catalogue
 from study.advisor.engine.facts import Facts, first_sentence
 from study.advisor.engine.intent.feedback import FeedbackStore
@@ -84,11 +85,6 @@ def hostile():
     return Agent(hostile_catalogue())
 
 
-@pytest.fixture(scope="session")
-def service():
-    return Service.read()
-
-
 @pytest.fixture
 def feedback(tmp_path):
     return FeedbackStore(tmp_path / "toy.sqlite")
@@ -110,3 +106,28 @@ def serving(app):
         finally:
             server.should_exit = True
             thread.join(20)
+
+
+@contextmanager
+def visited(agent, feedback, **more):
+    """A client of the page of an agent; `more`: as `create_app`."""
+    with (
+        serving(create_app(agent, feedback, Service.read(), **more)) as address,
+        httpx2.Client(base_url=address, timeout=60, trust_env=False) as client,
+    ):
+        yield client
+
+
+class Talk:
+    """One conversation with the page over HTTP."""
+
+    def __init__(self, client):
+        self.client = client
+        begun = client.post("/api/conversations", json={}).json()
+        self.headers, self.catalogue = {"X-Conversation": begun["conversation"]}, begun["catalogue"]
+
+    def post(self, path, **body):
+        return self.client.post(f"/api/{path}", json=body, headers=self.headers)
+
+    def ids(self, path, **body):
+        return [server["server_id"] for server in self.post(path, **body).json()["servers"]]

@@ -51,6 +51,15 @@ def writing(cards, *replies):
     return Writer(client, "m").write(language.by_rules(REQUEST), cards), client
 
 
+def reading(**values):
+    """The toy agent with a model that reads these values out of every request and writes no answer that stands."""
+
+    def chat(name, messages, **how):
+        return json.dumps(READ | values) if messages[0]["content"] == language.READ else "{}"
+
+    return Agent(toy(), Writer(Mock(chat=chat), "m"))
+
+
 def test_an_answer_that_passes_is_kept(cards):
     written, client = writing(cards, as_reply(good(cards)))
     assert (written.author, written.attempts, written.refused) == ("m", 1, [[]])
@@ -143,16 +152,13 @@ def test_the_template_passes_the_checks_and_statements_name_servers_of_the_short
         ("Reads mail of the system", "A server that reads mail", False),
         ("Cant read mail", "A server that reads mail", False),
         ("Reads all mail", "A server for all mail that it reads", True),
+        ("Under the MIT licence", "MIT", True),
+        ("Under GPL", "MIT", False),
     ],
 )
 def test_a_field_says_a_text_or_not(text, value, stands):
-    field = "licence" if value == "not stated" else "description"
+    field = "licence" if value in ("not stated", "MIT") else "description"
     assert (language.supported(text, field, value) == "") is stands
-
-
-def test_a_licence_is_said_to_be_what_a_server_is_under():
-    assert not language.supported("Under the MIT licence", "licence", "MIT")
-    assert language.supported("Under GPL", "licence", "MIT")
 
 
 def test_a_quoting_schema_offers_passages_of_the_fields_alone(cards):
@@ -175,22 +181,18 @@ def test_limits_that_the_request_does_not_state_are_left_out():
 
 
 def test_a_models_reading_limits_the_servers_and_an_invalid_one_does_not():
-    client = Mock()
-    client.chat.side_effect = [json.dumps({**READ, "languages": ["Go"]}), "{}", "{}"]
-    agent = Agent(toy(), Writer(client, "m"))
     request = "captions for videos from golang"
-    assert {item.facts.language for item in agent.answer(request).answer.items} == {"Go"}
-    client.chat.side_effect = [json.dumps(READ), "{}", "{}"]
-    assert {item.facts.language for item in agent.answer("captions, in Python").answer.items} == {"Python"}
-    odd = {"stars": "many"}, {"licences": ["permissive"]}, {"unwanted_licences": ["copyleft"]}
-    for values in odd:
-        client.chat.side_effect = [json.dumps({**READ, **values}), "{}", "{}"]
-        turn = agent.answer(f"{request}, permissive licence, no copyleft")
+    for agent, words, language_ in (
+        (reading(languages=["Go"]), request, "Go"),
+        (reading(), "mail, in Python", "Python"),
+    ):
+        assert {item.facts.language for item in agent.answer(words).answer.items} == {language_}
+    for odd in ({"stars": "many"}, {"licences": ["permissive"]}, {"unwanted_licences": ["copyleft"]}):
+        turn = reading(**odd).answer(f"{request}, permissive licence, no copyleft")
         assert "not valid" in turn.problem
         assert len(turn.answer.items) > 2
     # Of a request that is nothing but a limit, neither makes one.
-    client.chat.side_effect = [json.dumps({**READ, "languages": ["Go"]}), "{}", "{}"]
-    assert agent.answer("Go").answer.limits.stated() == {}
+    assert reading(languages=["Go"]).answer("Go").answer.limits.stated() == {}
 
 
 @pytest.mark.parametrize(
@@ -204,55 +206,49 @@ def test_a_models_reading_limits_the_servers_and_an_invalid_one_does_not():
     ],
 )
 def test_what_the_rules_read_stands(request_, model, stated):
-    client = Mock()
-    client.chat.side_effect = [json.dumps({**READ, **model}), "{}", "{}"]
-    turn = Agent(toy(), Writer(client, "m")).answer(request_)
+    turn = reading(**model).answer(request_)
     assert (turn.specification.limits().stated(), turn.problem) == (stated, "")
 
 
 @pytest.mark.parametrize(
-    ("request_", "name", "value", "kept"),
+    ("words", "name", "value", "kept"),
     [
-        ("captions from Python", "languages", ["Python"], True),
+        ("from Python", "languages", ["Python"], True),
         *(
-            (f"captions {no} Python", name, ["Python"], name == "unwanted_languages")
+            (f"{no} Python", name, ["Python"], name == "unwanted_languages")
             for no in ("never", "anything but", "not in", "other than", "that are not written in", "which isn't")
             for name in ("languages", "unwanted_languages")
         ),
-        ("captions not in Java or Python", "languages", ["Python"], False),
-        ("a class of Python captions, but never Python servers", "languages", ["Python"], False),
-        ("captions without a key. In Python", "languages", ["Python"], True),
-        ("captions that are non-official", "official", True, False),
-        ("captions of a self-hosted server", "place", "remote", False),
-        ("captions of a self-hosted server", "place", "local", True),
-        ("captions of a self hosted server", "place", "remote", False),
-        ("captions of a hosted server", "place", "remote", True),
-        ("captions by Cloudflare", "place", "remote", False),
-        ("captions of breakfast", "preferences", ["latency"], False),
-        ("captions on Node 20", "runtime", "Node 20", True),
-        ("captions on Node 20", "runtime", "Node 22", False),
-        ("captions in Go", "runtime", "Go", False),  # a language alone
-        ("captions from Windows", "domain", "Windows", True),
+        ("not in Java or Python", "languages", ["Python"], False),
+        ("of a class of Python, but never Python servers", "languages", ["Python"], False),
+        ("without a key. In Python", "languages", ["Python"], True),
+        ("that are non-official", "official", True, False),
+        ("of a self-hosted server", "place", "remote", False),
+        ("of a self-hosted server", "place", "local", True),
+        ("of a self hosted server", "place", "remote", False),
+        ("of a hosted server", "place", "remote", True),
+        ("by Cloudflare", "place", "remote", False),
+        ("of breakfast", "preferences", ["latency"], False),
+        ("on Node 20", "runtime", "Node 20", True),
+        ("on Node 20", "runtime", "Node 22", False),
+        ("in Go", "runtime", "Go", False),  # a language alone
+        ("from Windows", "domain", "Windows", True),
         # A denial of less is none of the number or of the version.
-        *((f"captions from a server with {no} than 500 stars", "stars", 500, True) for no in ("not less", "no fewer")),
-        ("captions no older than Node 20", "runtime", "Node 20", True),
-        ("captions not on Node 20", "runtime", "Node 20", False),
+        ("with not less than 500 stars", "stars", 500, True),
+        ("with no fewer than 500 stars", "stars", 500, True),
+        ("no older than Node 20", "runtime", "Node 20", True),
+        ("not on Node 20", "runtime", "Node 20", False),
         # A number stands as it is written, and whole.
-        *(
-            (f"captions from a server with {said} stars", "stars", number, kept)
-            for said, number, kept in [
-                ("2,500", 2500, True),
-                ("2 500", 2500, True),
-                ("1.5k", 1500, True),
-                ("10 K", 10_000, True),
-                ("2,500", 500, False),
-                ("1.5k", 1, False),
-                ("2500", 250, False),
-            ]
-        ),
+        ("with 2,500 stars", "stars", 2500, True),
+        ("with 2 500 stars", "stars", 2500, True),
+        ("with 1.5k stars", "stars", 1500, True),
+        ("with 10 K stars", "stars", 10_000, True),
+        ("with 2,500 stars", "stars", 500, False),
+        ("with 1.5k stars", "stars", 1, False),
+        ("with 2500 stars", "stars", 250, False),
         # Denials cancel each other.
         *(
-            (f"captions with {no} {value}", f"{un}{name}", [value], not un)
+            (f"with {no} {value}", f"{un}{name}", [value], not un)
             for no, name, value in [
                 ("no language other than", "languages", "Python"),
                 ("nothing other than", "licences", "MIT"),
@@ -261,32 +257,27 @@ def test_what_the_rules_read_stands(request_, model, stated):
             ]
             for un in ("", "unwanted_")
         ),
-        ("captions, not only Python but also Go", "languages", ["Python", "Go"], True),
-        ("captions, not only Python", "languages", ["Python"], False),
-        ("captions, not only official servers", "official", True, False),
+        (", not only Python but also Go", "languages", ["Python", "Go"], True),
+        (", not only Python", "languages", ["Python"], False),
+        (", not only official servers", "official", True, False),
         # Only what is denied by itself or in a list is unwanted.
-        *(
-            (f"captions {said} Python", "unwanted_languages", ["Python"], kept)
-            for said, kept in [
-                ("without a key in", False),
-                ("not only", False),
-                ("I do not mind", False),
-                ("not in Java or", True),
-                ("no Java/", True),
-                ("neither C++ nor", True),
-                ("which do not use", True),
-            ]
-        ),
-        ("captions not under GPL or MIT", "unwanted_licences", ["GPL", "MIT"], True),
-        ("captions of non-Python servers", "unwanted_languages", ["Python"], True),
-        ("transcribe quickly", "preferences", ["latency"], True),
-        ("transcribe faster", "preferences", ["latency"], True),
-        ("no need to be fast", "preferences", ["latency"], False),
+        ("without a key in Python", "unwanted_languages", ["Python"], False),
+        ("not only Python", "unwanted_languages", ["Python"], False),
+        ("I do not mind Python", "unwanted_languages", ["Python"], False),
+        ("not in Java or Python", "unwanted_languages", ["Python"], True),
+        ("no Java/ Python", "unwanted_languages", ["Python"], True),
+        ("neither C++ nor Python", "unwanted_languages", ["Python"], True),
+        ("which do not use Python", "unwanted_languages", ["Python"], True),
+        ("not under GPL or MIT", "unwanted_licences", ["GPL", "MIT"], True),
+        ("of non-Python servers", "unwanted_languages", ["Python"], True),
+        ("that come quickly", "preferences", ["latency"], True),
+        ("that come faster", "preferences", ["latency"], True),
+        ("with no need to be fast", "preferences", ["latency"], False),
     ],
 )
-def test_a_limit_is_kept_as_the_request_states_it(request_, name, value, kept):
+def test_a_limit_is_kept_as_the_request_states_it(words, name, value, kept):
     read = language.Specification(objective="captions", **{name: value})
-    grounded, dropped = language.grounded(read, request_)
+    grounded, dropped = language.grounded(read, f"captions {words}")
     assert (getattr(grounded, name) == value, dropped) == (kept, [] if kept else [name])
 
 
@@ -309,9 +300,7 @@ def test_a_domain_is_a_theme_where_the_model_knows_themes_and_is_not_told_otherw
 
 
 def test_a_runtime_is_answered_whoever_reads_it():
-    client = Mock()
-    client.chat.side_effect = [json.dumps({**READ, "runtime": "Node 20"}), "{}", "{}"]
-    by_model = Agent(toy(), Writer(client, "m")).answer("captions with Node 20 for videos").answer
+    by_model = reading(runtime="Node 20").answer("captions with Node 20 for videos").answer
     by_hand = Agent(toy()).answer("captions for videos, on Node 20").answer
     assert by_model.notes == by_hand.notes == ("runtime: Node 20: the catalogue does not tell",)
     assert [item.server.server_id for item in by_hand.items][:2] == [11, 17]

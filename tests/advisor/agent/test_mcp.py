@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 
 import pytest
 from mcp import Client
@@ -253,11 +252,3 @@ def test_hostile_servers_are_strings_in_a_result(hostile):
     # Five servers take two kilobytes, each fact once.
     assert len(read(short)["servers"]) == 5
     assert len(short.content[0].text.encode()) <= 2_048
-
-
-def test_what_was_found_out_of_a_start_stands_beside_the_server(agent):
-    note = "did not start here (2026-01-02)"
-    facts = agent.catalogue.facts
-    noted = mcp.Agent(replace(agent.catalogue, facts=lambda server: replace(facts(server), checked=note)))
-    (reply,) = called(noted, (RECOMMEND, {"task": "captions for videos"}))
-    assert {server["checked"] for server in read(reply)["servers"]} == {note}

@@ -3,20 +3,21 @@
 import json
 import re
 import socket
+from types import SimpleNamespace
 
-import httpx2
 import pytest
 import uvicorn
 from typer.testing import CliRunner
 
 from study.advisor.agent import page
+from study.advisor.agent.conversation import Agent
 from study.advisor.engine.intent.feedback import FeedbackStore
 from study.advisor.engine.limits import Limits
 from study.advisor.serving import concrete, listening
 from study.base.errors import StudyError
 from study.cli import agent as cli
 from tests.advisor.agent import browser
-from tests.advisor.agent.conftest import HOSTILE, serving
+from tests.advisor.agent.conftest import HOSTILE, Talk, visited
 
 # What the page may consist of; anything else came from a stranger's text.
 TAG_NAMES = (
@@ -32,25 +33,9 @@ def store(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def client(agent, service, store):
-    app = page.create_app(agent, store, service, extra_host="Study.example")
-    with serving(app) as address, httpx2.Client(base_url=address, timeout=30, trust_env=False) as client:
+def client(agent, store):
+    with visited(agent, store, extra_host="Study.example") as client:
         yield client
-
-
-class Talk:
-    """One conversation over HTTP."""
-
-    def __init__(self, client):
-        self.client = client
-        begun = client.post("/api/conversations", json={}).json()
-        self.headers, self.catalogue = {"X-Conversation": begun["conversation"]}, begun["catalogue"]
-
-    def post(self, path, **body):
-        return self.client.post(f"/api/{path}", json=body, headers=self.headers)
-
-    def ids(self, path, **body):
-        return [server["server_id"] for server in self.post(path, **body).json()["servers"]]
 
 
 def test_a_whole_conversation(client, store):
@@ -102,6 +87,31 @@ def test_a_limit_is_opened_again_and_is_not_asked_for(agent, limit, opened, left
     assert asked[REQUEST][0] == "languages"
     assert bool(asked[f"{REQUEST}, {opened}"]) is ("language" not in opened)
     assert agent.answer(REQUEST, stated=Limits(languages=[])).question is None  # a host opens it
+
+
+def add(store, kind, server, *, words=True, request="captions"):
+    """Note what became of a server, which the answer to a request named."""
+    answer = SimpleNamespace(request=request, items=[SimpleNamespace(server=server)])
+    agent = SimpleNamespace(name=lambda server: server, catalogue=SimpleNamespace(system="words"))
+    turn = SimpleNamespace(answer=answer)
+    return Agent.note(agent, store, turn, kind, server, "a conversation \ud800", "\ud800'", words=words)
+
+
+def test_words_are_kept_only_where_the_user_says_so(feedback):
+    assert [add(feedback, "accepted", 11), add(feedback, "failed", "o/x", words=False)] == [1, 2]
+    with_words, without = feedback.events()
+    assert (with_words.words, without.words) == ("captions", "")
+    assert (without.kind, without.success, without.selected) == ("failed", False, "o/x")
+    assert with_words.query == without.query
+    assert not any("conversation" in event.agent for event in (with_words, without))
+    assert b"captions" not in feedback.path.with_name("salt").read_bytes()
+    # What another process adds is read, and what was read is not read again.
+    add(FeedbackStore(feedback.path), "worked", 3)
+    assert [event.selected for event in feedback.events()] == ["11", "o/x", "3"]
+    add(feedback, "accepted", 1, request="a hostile text is only a text \x00 \ud800")
+    with pytest.raises(StudyError):
+        add(feedback, "'); DROP TABLE events; --", 1)
+    assert len(feedback.events()) == 4
 
 
 def test_conversations_are_bounded_and_end(agent):
@@ -215,17 +225,16 @@ def test_the_address_that_is_said_is_the_one_that_is_bound(monkeypatch, agent):
 
 
 @pytest.mark.slow
-def test_the_page_in_a_browser_shows_strangers_as_text_and_is_used_by_hand(hostile, service, tmp_path):
+def test_the_page_in_a_browser_shows_strangers_as_text_and_is_used_by_hand(hostile, feedback, tmp_path):
     if browser.CHROMIUM is None:
         pytest.skip("Chromium is not installed")
-    app = page.create_app(hostile, FeedbackStore(tmp_path / "feedback.sqlite"), service)
-    with serving(app) as address, browser.opened(tmp_path, address) as chromium:
+    with visited(hostile, feedback) as client, browser.opened(tmp_path, str(client.base_url)) as chromium:
 
         def last(selector, what="e => e.textContent"):
             within = "[...document.querySelectorAll('#log > li.agent')].at(-1)"
             return chromium.run(f"[...{within}.querySelectorAll({selector!r})].map({what})")
 
-        chromium.call("Page.navigate", url=address)
+        chromium.call("Page.navigate", url=chromium.address)
         chromium.until("typeof state !== 'undefined' && state.catalogue !== null")
         browser.say(chromium, REQUEST)
         assert len(last(".card h3")) == 5
@@ -247,7 +256,7 @@ def test_the_page_in_a_browser_shows_strangers_as_text_and_is_used_by_hand(hosti
         last("input", "e => e.click()")
         assert not {int(re.search(r"id (\d+)", text)[1]) for text in last(".id")} & set(HOSTILE)
         assert chromium.logged == []
-        assert [url for url in chromium.requested if not url.startswith((address, "about:", "data:"))] == []
+        assert [url for url in chromium.requested if not url.startswith((chromium.address, "about:", "data:"))] == []
         assert json.loads(chromium.run("JSON.stringify(state.limits.languages)")) == ["Go"]
         # Everything is reached with the tab key.
         browser.say(chromium, REQUEST)

@@ -7,11 +7,21 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
-from study.advisor.agent.language import SINGLE, Specification, Statement, Writer, Written, by_rules, evidence, template
+from study.advisor.agent.language import (
+    SINGLE,
+    Response,
+    Specification,
+    Statement,
+    Writer,
+    Written,
+    by_rules,
+    evidence,
+    template,
+)
 from study.advisor.agent.text import plain, safe_link
 from study.advisor.catalog import clients, store
 from study.advisor.catalog.start import known_start, start
@@ -42,6 +52,14 @@ WORDS = {
 }
 
 
+class Question(NamedTuple):
+    """What is asked back: a limit, and the values that the servers of the answer have."""
+
+    limit: str
+    text: str
+    options: list[str]
+
+
 @dataclass(frozen=True)
 class Turn:
     """An answer of the agent: its servers, what is said of them, and at most one question."""
@@ -49,8 +67,9 @@ class Turn:
     specification: Specification
     answer: Answer
     written: Written
-    problem: str = ""  # why rules took the model's place
-    question: tuple[str, tuple[str, ...]] | None = None  # limit, values
+    problem: str  # why rules took the model's place; '' where they did not
+    known: set[str]  # limits that words stated or opened, which are not asked for
+    question: Question | None
 
 
 class Agent:
@@ -75,16 +94,16 @@ class Agent:
         require_request(request, Options(top).first(self.catalogue), len(self.catalogue.model.servers))
         specification, problem = by_rules(request, stated), ""
         rules = task_and_limits(request).limits
-        if self.writer and limits is None and read_limits(request).text.strip():
+        if limits is not None:
+            specification = specification.model_copy(update=limits.model_dump())
+        elif self.writer and read_limits(request).text.strip():
             try:
                 read = self.writer.read(request)[0]
                 # What the rules read stands: a model may add limits of which they read nothing.
-                both = read.limits().with_(rules)
-                specification = read.model_copy(update=(both.with_(stated) if stated else both).model_dump())
+                both = read.limits().with_(rules).with_(stated or Limits())
+                specification = read.model_copy(update=both.model_dump())
             except StudyError as error:
                 problem = error.reason
-        if limits is not None:
-            specification = specification.model_copy(update=limits.model_dump())
         answer = ask(self.catalogue, request, Options(top, limits=specification.limits()))
         cards = [evidence(item) for item in answer.items]
         written = Written(template(specification.objective, cards))
@@ -94,20 +113,7 @@ class Agent:
             except StudyError as error:
                 problem = problem or error.reason
         known = {*settled, *(stated.model_fields_set if stated else ()), *rules.model_fields_set}
-        return Turn(specification, answer, written, problem, self.question(specification, answer, known))
-
-    def question(
-        self, specification: Specification, answer: Answer, known: set[str]
-    ) -> tuple[str, tuple[str, ...]] | None:
-        """The first limit that is neither set nor among the `known` ones and that would change the answer, with the
-        values that its servers have."""
-        for limit, fact in (("languages", "language"), ("place", "place")):
-            values = Counter(getattr(item.facts, fact) for item in answer.items)
-            choices = tuple(value for value, _ in values.most_common() if value)
-            settled = limit in known or getattr(specification, limit) or specification.unwanted_languages
-            if not settled and len(choices) > 1:
-                return limit, choices
-        return None
+        return Turn(specification, answer, written, problem, known, question(answer, known))
 
     def name(self, server: Recommendation) -> int | str:
         """A server's id as `study recommend` names it."""
@@ -139,12 +145,9 @@ class Agent:
         response = template(by_rules(request).objective, cards)
         fields = [name for name in dict.fromkeys(key for card in cards for key in card) if name != "name"]
         table = [{"field": name, "values": [card.get(name, "") for card in cards]} for name in fields]
-        several = Written({part: one for part, one in response.items() if part.split()[0] not in SINGLE})
-        return {
-            "servers": [self.brief(item) for item in items],
-            "table": table,
-            "statements": self.statement_data(several, items),
-        }
+        several = {part: one for part, one in response.items() if part.split()[0] not in SINGLE}
+        servers = [self.brief(item) for item in items]
+        return {"servers": servers, "table": table, "statements": self.statement_data(several, items)}
 
     def explain(self, request: str, server_id: int | str, stated: Limits | None = None) -> dict[str, Any]:
         """What speaks for and against one server, with its fields and, where it is among the first `MOST` of the
@@ -152,10 +155,10 @@ class Agent:
         specification = by_rules(request, stated)
         items = ask(self.catalogue, request, Options(min(MOST, len(self.rows)), limits=specification.limits())).items
         item = next((item for item in items if self.name(item.server) == server_id), None) or self.find(server_id)
-        written = Written(template(specification.objective, [evidence(item)]))
         ranked = {"score": item.server.score, "parts": dict(item.server.parts)} if item.server.rank else {}
-        said = {"evidence": evidence(item), "statements": self.statement_data(written, [item])}
-        return self.brief(item) | ranked | said
+        card = evidence(item)
+        statements = self.statement_data(template(specification.objective, [card]), [item])
+        return self.brief(item) | ranked | {"evidence": card, "statements": statements}
 
     def install(self, server_id: int | str, client: str = "json") -> dict[str, Any]:
         """How a server is started, and its entry for a client of ``conf/catalog/clients.yaml``. StudyError: an unknown
@@ -188,18 +191,19 @@ class Agent:
     @cached_property
     def about(self) -> dict[str, Any]:
         """What the catalogue holds, and which values limits may take."""
-        servers = self.catalogue.model.servers
-        cards: list[dict[Any, Any]] = servers.to_dict("records")
-        all_facts = [self.catalogue.facts(Recommendation.of(0, row, 0.0, {})) for row in cards]
-        catalogue: dict[str, Any] = {"catalogue": self.catalogue.name, "system": self.catalogue.system}
-        catalogue["servers"] = len(servers)
-        for name, fact in (("official", "official"), ("with_start", "start")):
-            catalogue[name] = sum(bool(getattr(facts, fact)) for facts in all_facts)
-        for name, fact in (("languages", "language"), ("licences", "licence")):
-            counts = Counter(getattr(facts, fact) for facts in all_facts).most_common(60)
-            catalogue[name] = [value for value, _ in counts if value]
-        catalogue["themes"] = list(self.catalogue.themes)
-        return catalogue | {"clients": list(clients.known_clients()), "model": bool(self.writer)}
+        all_facts = [self.find(name).facts for name in self.rows]
+        return {
+            "catalogue": self.catalogue.name,
+            "system": self.catalogue.system,
+            "servers": len(all_facts),
+            "official": sum(bool(facts.official) for facts in all_facts),
+            "with_start": sum(bool(facts.start) for facts in all_facts),
+            "languages": most_common((facts.language for facts in all_facts), 60),
+            "licences": most_common((facts.licence for facts in all_facts), 60),
+            "themes": list(self.catalogue.themes),
+            "clients": list(clients.known_clients()),
+            "model": bool(self.writer),
+        }
 
     def brief(self, item: Item) -> dict[str, Any]:
         """A server as plain data of about 300 bytes; what is not known is left out."""
@@ -230,22 +234,17 @@ class Agent:
 
     def data(self, turn: Turn) -> dict[str, Any]:
         """An answer as plain data: as `study recommend --json`, with what is said of its servers."""
-        refused = Counter(refusal.check for attempt in turn.written.refused for refusal in attempt)
         return render.data(self.catalogue, turn.answer, {}) | {
             "specification": turn.specification.model_dump(),
             "author": turn.written.author,
             "attempts": turn.written.attempts,
-            "refused": dict(refused),
+            "refused": dict(Counter(refusal.check for attempt in turn.written.refused for refusal in attempt)),
             "problem": turn.problem,
-            "question": self.question_data(turn.question),
-            "statements": self.statement_data(turn.written, turn.answer.items),
+            "question": turn.question and turn.question._asdict(),
+            "statements": self.statement_data(turn.written.response, turn.answer.items),
         }
 
-    def question_data(self, question: tuple[str, tuple[str, ...]] | None) -> dict[str, Any] | None:
-        """A question as plain data."""
-        return question and {"limit": question[0], "text": QUESTIONS[question[0]], "options": list(question[1])}
-
-    def statement_data(self, written: Written, items: Sequence[Item]) -> list[dict[str, Any]]:
+    def statement_data(self, response: Response, items: Sequence[Item]) -> list[dict[str, Any]]:
         """Statements as plain data, each with the servers and the field that it rests on."""
         return [
             {
@@ -254,11 +253,11 @@ class Agent:
                 "text": in_words(part, one, items),
                 "field": one.field,
             }
-            for part, one in written.response.items()
+            for part, one in response.items()
         ]
 
     def note(
-        self, store: FeedbackStore, turn: Turn, kind: str, server_id: int | str, *, talk: str, detail: str, words: bool
+        self, store: FeedbackStore, turn: Turn, kind: str, server_id: int | str, talk: str, detail: str, *, words: bool
     ) -> int:
         """Note that a server of an answer was accepted, rejected, worked or failed; returns the event's number.
 
@@ -271,9 +270,24 @@ class Agent:
             fix = f"one of: {', '.join(map(str, ids))}"
             raise StudyError(f"server {str(server_id)[:80]!r} is not in the answer", column="server_id", fix=fix)
         about: Any = {"kind": kind, "system": self.catalogue.system, "words": request if words else ""}
-        about |= {"finished": time.time(), "detail": detail.encode("utf-8", "replace").decode()}
         asked = store.hashed(talk)[:16], store.hashed(request), tuple(map(str, ids))
-        return store.append(Event(*asked, str(server_id), WORKED[kind], **about))
+        event = Event(*asked, str(server_id), WORKED[kind], finished=time.time(), detail=detail, **about)
+        return store.append(event)
+
+
+def most_common(values: Iterable[str], most: int | None = None) -> list[str]:
+    """The values that are not empty among the `most` frequent ones, most frequent first."""
+    return [value for value, _ in Counter(values).most_common(most) if value]
+
+
+def question(answer: Answer, known: set[str]) -> Question | None:
+    """The first limit that is neither set nor among the `known` ones and that would change the answer."""
+    for limit, fact in (("languages", "language"), ("place", "place")):
+        options = most_common(getattr(item.facts, fact) for item in answer.items)
+        settled = limit in known or getattr(answer.limits, limit) or answer.limits.unwanted_languages
+        if not settled and len(options) > 1:
+            return Question(limit, QUESTIONS[limit], options)
+    return None
 
 
 def in_words(part: str, statement: Statement, items: Sequence[Item]) -> str:
@@ -290,30 +304,29 @@ class Conversation:
     turns: dict[int, Turn] = field(default_factory=dict)  # by number; the last `KEPT_TURNS`
     number: int = 0
     has_asked: bool = False  # whether its one question was put
-    settled: set[str] = field(default_factory=set)  # limits that messages changed since the last request
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def say(self, message: str) -> Turn:
         """The answer to a request; a message that is nothing but limits changes those of the last one."""
         read = read_limits(message)
-        if self.turns and message.strip() and not read.text.strip():
-            self.settled = self.settled | read.limits.model_fields_set
-            return self.revise(self.last.specification.limits().with_(read.limits))
         with self.lock:
-            self.settled = set()
+            if self.turns and message.strip() and not read.text.strip():
+                return self._anew(self.last.answer.limits.with_(read.limits), read.limits.model_fields_set)
             return self._add(self.agent.answer(message))
 
     def revise(self, limits: Limits) -> Turn:
         """The last request within other limits."""
         with self.lock:
-            return self._add(self.agent.answer(self.last.answer.request, limits=limits, settled=self.settled))
+            return self._anew(limits)
 
     def regenerate(self) -> Turn:
         """The last answer in other words."""
         with self.lock:
-            limits = self.last.specification.limits()
-            request, settled = self.last.answer.request, self.settled
-            return self._add(self.agent.answer(request, limits=limits, again=True, settled=settled))
+            return self._anew(self.last.answer.limits, again=True)
+
+    def _anew(self, limits: Limits, settled: Iterable[str] = (), *, again: bool = False) -> Turn:
+        request, known = self.last.answer.request, self.last.known.union(settled)
+        return self._add(self.agent.answer(request, limits=limits, again=again, settled=known))
 
     @property
     def last(self) -> Turn:
@@ -323,16 +336,16 @@ class Conversation:
         return self.turns[self.number]
 
     def _add(self, turn: Turn) -> Turn:
-        if turn.question and self.has_asked:
-            turn = Turn(turn.specification, turn.answer, turn.written, turn.problem)
+        if self.has_asked:
+            turn = replace(turn, question=None)
         self.has_asked = self.has_asked or turn.question is not None
         self.number += 1
         self.turns[self.number] = turn
         self.turns.pop(self.number - KEPT_TURNS, None)
         return turn
 
-    def judge(self, store: FeedbackStore, number: int, *outcome: Any, **about: Any) -> int:
+    def judge(self, store: FeedbackStore, number: int, *outcome: Any, words: bool) -> int:
         """`Agent.note` for the answer of that number. StudyError: there is no such answer any more, or as there."""
         if (turn := self.turns.get(number)) is None:
             raise StudyError(f"answer {number} is not kept", column="answer", fix="ask again")
-        return self.agent.note(store, turn, *outcome, **about)
+        return self.agent.note(store, turn, *outcome, words=words)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 LONGEST, EXCERPT, DESCRIPTION = 160, 120, 260
 ABSENT = "not stated"
+NOT_STATED = ("stated", "known", "specified", "specify", "given", "listed")  # what may be denied of a field then
 TOKENS = 1_200  # of a reply
 READ = """Turn the developer's request for MCP servers into JSON on one line. objective: what is to be done, in the
 request's words. Fill a list only with what the request states; leave it empty otherwise. unwanted_: what the request
@@ -251,41 +252,37 @@ def _content_roots(text: str) -> tuple[set[str], set[str], bool]:
 
 
 def supported(text: str, name: str, value: str) -> str:
-    """Why a field does not say a text; '' if it does: each of its words of content stands there, none denied on one
-    side alone."""
+    """The check of truthfulness if it refuses a text about a field; '' if the field says it: each of its words of
+    content stands there, none denied on one side alone. What is not stated may only be said not to be."""
     (roots, denied, denies), (held, held_no, held_denies) = _content_roots(text), _content_roots(value)
     free = {_root(word) for word in f"{name} {LABELS.get(name, '')}".split()}
     if value == ABSENT:
-        free |= {_root(word) for word in ("stated", "known", "specified", "specify", "given", "listed")}
-        return "" if denies and not roots - free else f"the field {name} is {ABSENT}"
-    if unknown := roots - held - free:
-        return f"{name} does not say {', '.join(sorted(unknown))}"
-    affirmed = {_root(word) for word in WORD.findall(value.lower())} - held_no
-    if (denies and not held_denies) or (roots - denied) & (held_no - affirmed):
-        return f"{name} says the contrary"
-    return "" if roots else "it says nothing"
+        says = denies and roots <= free | {_root(word) for word in NOT_STATED}
+    else:
+        contrary = (denies and not held_denies) or (roots - denied) & held_no
+        says = bool(roots) and roots <= held | free and not contrary
+    return "" if says else "truthfulness"
 
 
 def refusal(part: str, claim: Statement, cards: Sequence[Mapping[str, str]]) -> str:
     """The check of correctness or truthfulness that refuses a statement; '' if it passes."""
-    text, wrong = claim.text, "correctness"
-    if max(claim.server, claim.other or 1) > len(cards) or (part == "together") != (claim.other is not None):
-        return wrong  # it names other servers than those of the shortlist
+    unknown = max(claim.server, claim.other or 1) > len(cards)  # a server that is not of the shortlist
+    if unknown or (part == "together") != (claim.other is not None):
+        return "correctness"
     if claim.field not in speaking(cards, claim.server, part.split()[0]):
-        return wrong
-    value = cards[claim.server - 1][claim.field]
-    if text in excerpts(claim.field, value):
+        return "correctness"
+    text, low, own = claim.text, claim.text.casefold(), cards[claim.server - 1]
+    if text in excerpts(claim.field, own[claim.field]):
         return ""
-    both = f"{value} {cards[claim.other - 1].get(claim.field, '')}" if claim.other else value
-    if MARKUP.search(text.replace(both, "")) or any(match not in both for match in COMMAND.findall(text)):
-        return wrong
-    if {*NUMBER.findall(text)} - {*NUMBER.findall(both)}:
-        return wrong
-    names = {card["name"].casefold() for card in cards} - {cards[claim.server - 1]["name"].casefold()}
-    named = [name for name in names if len(name) > 4 and name in text.casefold() and name not in both.casefold()]
-    if named and not claim.other:  # of another server
-        return wrong
-    return "truthfulness" if supported(text, claim.field, both) else ""
+    value = f"{own[claim.field]} {cards[claim.other - 1].get(claim.field, '')}" if claim.other else own[claim.field]
+    others = {card["name"].casefold() for card in cards} - {own["name"].casefold()}
+    added = (
+        MARKUP.search(text.replace(value, "")),
+        any(command not in value for command in COMMAND.findall(text)),
+        {*NUMBER.findall(text)} - {*NUMBER.findall(value)},
+        not claim.other and any(len(name) > 4 and name in low and name not in value.casefold() for name in others),
+    )
+    return "correctness" if any(added) else supported(text, claim.field, value)
 
 
 def refusals(response: Response, cards: Sequence[Mapping[str, str]], parts: Iterable[str]) -> list[Refusal]:
@@ -361,10 +358,13 @@ SPECIFICATION: Mapping[str, Any] = {
 def grounded(read: Specification, request: str) -> tuple[Specification, list[str]]:
     """A model's reading without what the request does not say, and which limits that were."""
     clauses, spelt = CLAUSE.split(request), [*LANGUAGES.items(), *PLATFORMS.items()]
+    said = {"preferences": {word: rf"(?:{how})\w*" for word, how in PREFERENCES.items()}, "place": SAID}
 
-    def stands(pattern: str, name: str, *, several: bool = False) -> bool:
-        """Whether the request says so: once denied by itself if servers with it are unwanted, never within reach of a
-        denial if they are wanted. `several`: whether it is one of several names."""
+    def stands(name: str, word: str, *, several: bool = False) -> bool:
+        """Whether the request says a word of a limit: once denied by itself if servers with it are unwanted, never
+        within reach of a denial if they are wanted. `several`: whether it is one of several names."""
+        forms = "|".join(map(re.escape, [word, *(alias for alias, meant in spelt if meant == word)]))
+        pattern = said[name].get(word, "(?!)") if name in said else forms  # an unknown preference is never said
         whole = re.compile(rf"(?<![\w+#])(?:{pattern})(?![\w+#])", re.I)
         found = ((clause, match.start()) for clause in clauses for match in whole.finditer(clause))
         before = [CANCELLED.sub("", clause[max(0, at - LONGEST) : at]) for clause, at in found]
@@ -375,31 +375,23 @@ def grounded(read: Specification, request: str) -> tuple[Specification, list[str
         denied = [denial.search(text) is not None for text in before]
         return any(denied) if unwanted else bool(denied) and not any(denied)
 
-    def forms(word: str) -> str:
-        return "|".join(map(re.escape, [word, *(alias for alias, meant in spelt if meant == word)]))
-
-    values: dict[str, Any] = {}
-    dropped: list[str] = []
-    for name, value in read.limits().stated().items():
-        if name == "preferences":
-            values[name] = [
-                word for word in value if word in PREFERENCES and stands(rf"(?:{PREFERENCES[word]})\w*", name)
-            ]
-        elif isinstance(value, list):
-            values[name] = [word for word in value if stands(forms(word), name, several=len(value) > 1)]
-        elif name == "place":
-            values[name] = value if stands(SAID[value], name) else ""
-        elif name == "stars":
-            values[name] = value if value in numbers_in(request) else 0
-        else:
-            words = WORD.findall("official" if value is True else str(value))
-            known = name != "runtime" or re.fullmatch(RUNTIME, value, re.I)
-            values[name] = value if known and all(stands(forms(word), name) for word in words) else type(value)()
-        if values[name] != value:
-            dropped.append(name)
+    stated, values = read.limits().stated(), dict[str, Any]()
+    for name, value in stated.items():
         if isinstance(value, list):
-            values[name] = list(dict.fromkeys(values[name]))
-    return read.model_copy(update=values | {"missing": list(dict.fromkeys(read.missing))}), dropped
+            several = name != "preferences" and len(value) > 1
+            values[name] = [word for word in value if stands(name, word, several=several)]
+            continue
+        if name == "stars":
+            holds = value in numbers_in(request)
+        else:
+            words = WORD.findall("official" if value is True else value)
+            known = name != "runtime" or re.fullmatch(RUNTIME, value, re.I)
+            holds = bool(known) and all(stands(name, word) for word in words)
+        values[name] = value if holds else type(value)()
+    dropped = [name for name, value in stated.items() if values[name] != value]
+    values["missing"] = read.missing
+    once = {name: [*dict.fromkeys(value)] if isinstance(value, list) else value for name, value in values.items()}
+    return read.model_copy(update=once), dropped
 
 
 class Chat(Protocol):
@@ -482,10 +474,3 @@ def statements(reply: Mapping[str, Any], cards: Sequence[Mapping[str, str]]) -> 
         except ValidationError:
             wrong.append(Refusal(part, "format"))
     return response, wrong
-
-
-def connect(address: str, model: str = "", cassette: Path | None = None) -> Writer:
-    """The model of ``local:NAME``, or of an endpoint with OpenAI's interface."""
-    from study.advisor.llm import settings
-
-    return Writer(*settings.connect(address, model, cassette))

@@ -133,39 +133,38 @@ class Guard:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
 
+        begun = False
+
         async def safe(message: Message) -> None:
+            nonlocal begun
             if message["type"] == "http.response.start":
+                begun = True
                 MutableHeaders(scope=message).update(SAFETY)
             await send(message)
 
-        headers = Headers(scope=scope)
-        host, origin = headers.get("host", ""), headers.get("origin")
         try:
-            named, site = urlsplit(f"//{host}").hostname, urlsplit(origin or "").netloc
-        except ValueError:  # an open bracket
-            return await problem(400, "no name of a host")(scope, receive, safe)
-        if named not in self.hosts:
-            return await problem(400, "this host is not served here")(scope, receive, safe)
-        if origin is not None and site != host:
-            return await problem(403, "requests from other sites are refused")(scope, receive, safe)
-        length = headers.get("content-length", "0")
-        if "transfer-encoding" in headers or not length.isdecimal() or int(length) > self.body:
-            reason = f"a request has at most {self.body} bytes and states its length"
-            return await problem(413, reason)(scope, receive, safe)
-        begun = False
-
-        async def watched(message: Message) -> None:
-            nonlocal begun
-            begun = True
-            await safe(message)
-
-        try:
-            await self.app(scope, receive, watched)
+            await (self.refused(Headers(scope=scope)) or self.app)(scope, receive, safe)
         except Exception:  # said here, so that this answer, too, has the headers
             log.exception("a request failed")
             if begun:
                 raise
             await problem(500, "the program failed", "see its messages in the terminal")(scope, receive, safe)
+
+    def refused(self, headers: Headers) -> JSONResponse | None:
+        """What is answered in the application's place; None for what it may read."""
+        host, origin = headers.get("host", ""), headers.get("origin")
+        try:
+            named, site = urlsplit(f"//{host}").hostname, urlsplit(origin or "").netloc
+        except ValueError:  # an open bracket
+            return problem(400, "no name of a host")
+        if named not in self.hosts:
+            return problem(400, "this host is not served here")
+        if origin is not None and site != host:
+            return problem(403, "requests from other sites are refused")
+        length = headers.get("content-length", "0")
+        if "transfer-encoding" in headers or not length.isdecimal() or int(length) > self.body:
+            return problem(413, f"a request has at most {self.body} bytes and states its length")
+        return None
 
 
 def problem(status: int, reason: str, fix: str = "") -> JSONResponse:
@@ -198,8 +197,8 @@ def create_app(agent: Agent, feedback: FeedbackStore, service: Service, *, extra
             where.append({"text": in_words(part, one, items), "field": one.field})
         data |= {"number": talk.number, "servers": cards, "notes": notes, "fits": turn.answer.fits}
         data |= {"left_out": turn.answer.left_out, "author": turn.written.author, "problem": turn.problem}
-        limits = turn.specification.limits().model_dump()
-        return data | {"question": agent.question_data(turn.question), "limits": limits}
+        question = turn.question and turn.question._asdict()
+        return data | {"question": question, "limits": turn.answer.limits.model_dump()}
 
     @app.post("/api/messages")
     def say(body: Utterance, name: Name) -> dict[str, Any]:
@@ -227,8 +226,8 @@ def create_app(agent: Agent, feedback: FeedbackStore, service: Service, *, extra
 
     @app.post("/api/feedback")
     def judge(body: Judged, name: Name) -> dict[str, Any]:
-        about = {"talk": name, "detail": body.detail, "words": service.keep_words}
-        return {"event": conversation(name).judge(feedback, body.answer, body.kind, body.server_id, **about)}
+        outcome = body.kind, body.server_id, name, body.detail
+        return {"event": conversation(name).judge(feedback, body.answer, *outcome, words=service.keep_words)}
 
     @app.exception_handler(StudyError)
     def refuse_input(request: Request, error: StudyError) -> JSONResponse:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import Field, StrictBool, StrictInt, StrictStr, field_validator, model_validator
 
@@ -134,8 +133,7 @@ class Limits(Strict):
         return [*note, *(f"{in_words(name, value)}: {said[name]}" for name, value in stated.items() if name in said)]
 
 
-@dataclass(frozen=True)
-class Read:
+class Read(NamedTuple):
     """A request apart: what is to be done, and the limits that its other clauses state."""
 
     text: str

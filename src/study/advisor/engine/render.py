@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from study.advisor.retrieval.documents import ToolCatalog
 
 SUMMARY = 100  # characters of a tool's description that a person is shown
-# What is shown without a terminal that tells its width.
-WIDTH = 100
+WIDTH = 100  # columns without a terminal that tells its width
 
 
 def data(catalogue: Catalogue, answer: Answer, attributes: Mapping[str, str]) -> dict[str, Any]:
@@ -47,18 +46,16 @@ def data(catalogue: Catalogue, answer: Answer, attributes: Mapping[str, str]) ->
     }
 
 
-def text(catalogue: Catalogue, answer: Answer, columns: int) -> list[str]:
+def text(catalogue: Catalogue, answer: Answer) -> list[str]:
     """An answer as lines: what answers, what was understood, two for each server, where its facts come from."""
     invented = "" if catalogue.real else " (INVENTED SERVERS, none of them exists)"
     model = catalogue.model
     result = [f"{model.title} on {catalogue.name}{invented}, {len(model.servers):,} servers"]
     result += [printable(f"note: {note}") for note in answer.notes]
     if answer.left_out:
-        filters, leave = ("the limits", "leave") if answer.limits.filters() else ("--verified", "leaves")
+        leave = "The limits leave" if answer.limits.filters() else "--verified leaves"
         nothing = "" if answer.fits else "Nothing that is left fits. "
-        result.append(
-            f"{nothing}{filters} {leave} out {answer.left_out} servers that fit.".replace("the limits", "The limits")
-        )
+        result.append(f"{nothing}{leave} out {answer.left_out} servers that fit.")
     elif not answer.fits:
         advice = "Say what is to be done, with the name of the product if there is one."
         result.append(f"Nothing in this catalogue fits. {advice}")
@@ -66,6 +63,7 @@ def text(catalogue: Catalogue, answer: Answer, columns: int) -> list[str]:
     # Where the facts come from, with dates.
     sources = sorted({source for item in answer.items for source in item.facts.sources.values() if source})
     facts = f"facts: {'; '.join(sources)}" if sources else ""
+    columns = shutil.get_terminal_size((WIDTH, 24)).columns
     return [*result, *lines(answer.items, columns), *filter(None, (facts, hint))]
 
 
@@ -102,11 +100,6 @@ def summary(description: str) -> str:
     return " ".join(description.split())[:SUMMARY]
 
 
-def width() -> int:
-    """Columns of the terminal."""
-    return shutil.get_terminal_size((WIDTH, 24)).columns
-
-
 def cut(text: str, columns: int) -> str:
     """A text in one line of at most so many characters; the cut is marked."""
     line = printable(" ".join(text.split()))
@@ -115,22 +108,19 @@ def cut(text: str, columns: int) -> str:
 
 def in_short(facts: Facts) -> list[str]:
     """The facts that are known, most important first."""
-    return [
-        *(["official"] if facts.official else []),
-        *(_sourced(facts, "status", facts.status)),
-        *([f"{facts.stars:,} star{'' if facts.stars == 1 else 's'}"] if facts.stars is not None else []),
+    # What changes with time is said with its source.
+    source = {name: f" ({source})" for name, source in facts.sources.items() if source}
+    known = (
+        "official" if facts.official else "",
+        facts.status and f"{facts.status}{source.get('status', '')}",
+        "" if facts.stars is None else f"{facts.stars:,} star{'' if facts.stars == 1 else 's'}",
         facts.licence or "no licence stated",
-        *([facts.language] if facts.language else []),
-        *(_sourced(facts, "updated", f"updated {facts.updated}" if facts.updated else "")),
-        *([f"vouched for by {', '.join(facts.vouched)}"] if facts.vouched else ["start not verified"]),
-        *([printable(facts.checked)] if facts.checked else []),
-    ]
-
-
-def _sourced(facts: Facts, name: str, text: str) -> list[str]:
-    """A fact that changes with time, with its source; nothing where it is not known."""
-    source = facts.sources.get(name)
-    return [f"{text} ({source})" if source else text] if text else []
+        facts.language,
+        facts.updated and f"updated {facts.updated}{source.get('updated', '')}",
+        f"vouched for by {', '.join(facts.vouched)}" if facts.vouched else "start not verified",
+        printable(facts.checked),
+    )
+    return [text for text in known if text]
 
 
 def warned(facts: Facts) -> list[str]:
@@ -144,9 +134,8 @@ def lines(items: Sequence[Item], columns: int) -> list[str]:
     for item in items:
         marks = "".join(f" [{mark.upper()}]" for mark in warned(item.facts))
         named = f" ({item.facts.id})" if item.facts.id else ""
-        head = (
-            f"{item.server.rank}. {printable(' '.join(item.server.name.split()))[:60]}{named}{marks}: {item.facts.does}"
-        )
+        name = printable(" ".join(item.server.name.split()))[:60]
+        head = f"{item.server.rank}. {name}{named}{marks}: {item.facts.does}"
         start = item.facts.start or item.server.url
         rows += [cut(head, columns), f"   {' · '.join([*in_short(item.facts), printable(start)])}"]
     return rows

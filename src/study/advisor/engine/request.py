@@ -72,8 +72,7 @@ def vocabulary(texts: Iterable[str]) -> Counter[str]:
 def understand(request: str, counts: Mapping[str, int], settings: Answering) -> Understood:
     """Read a request. `counts`: the `vocabulary` of the catalogue's names and descriptions; empty where it is too small
     to tell a word that no server knows."""
-    notes: list[str] = []
-    text, wishes = request, []
+    text, wishes, notes, unknown = request, list[str](), list[str](), list[str]()
     for name, pattern in WISHES.items():
         if pattern.search(text):
             wishes.append(name)
@@ -83,14 +82,10 @@ def understand(request: str, counts: Mapping[str, int], settings: Answering) -> 
     if (match := client.search(text)) and WORD.search(left := _without(client, text)):
         text = left
         notes.append(f"{match['name']} is taken for your client, not for what the server is about")
-    text, read = _apart(text, settings.formats)
-    notes += read
-    text, read = _aliases(text, settings.aliases)
-    notes += read
-    unknown: list[str] = []
+    text = _apart(text, settings.formats, notes)
+    text = _aliases(text, settings.aliases, notes)
     if counts:
-        text, read, unknown = _typos(text, counts, settings)
-        notes += read
+        text, unknown = _typos(text, counts, settings, notes)
     words = WORD.findall(text[:MISTYPED])
     partly = bool(unknown) and len(unknown) * 2 >= len(words)
     if partly:
@@ -104,9 +99,9 @@ def _without(pattern: re.Pattern[str], text: str) -> str:
     return " ".join(pattern.sub(" ", text).split())
 
 
-def _apart(text: str, formats: Mapping[str, list[str]]) -> tuple[str, list[str]]:
-    """The text with "md2pdf" as "markdown to pdf", which servers' texts hold, and notes."""
-    meant, notes = _spellings(formats), []
+def _apart(text: str, formats: Mapping[str, list[str]], notes: list[str]) -> str:
+    """The text with "md2pdf" as "markdown to pdf", which servers' texts hold; it is added to the notes."""
+    meant = _spellings(formats)
     any_of = "|".join(map(re.escape, meant))
 
     def read(match: re.Match[str]) -> str:
@@ -114,7 +109,7 @@ def _apart(text: str, formats: Mapping[str, list[str]]) -> tuple[str, list[str]]
         notes.append(f"{match[0]!r} is read as {apart}")
         return apart
 
-    return re.sub(rf"\b({any_of})2({any_of})\b", read, text, flags=re.I), notes
+    return re.sub(rf"\b({any_of})2({any_of})\b", read, text, flags=re.I)
 
 
 def _spellings(formats: Mapping[str, list[str]]) -> dict[str, str]:
@@ -123,16 +118,15 @@ def _spellings(formats: Mapping[str, list[str]]) -> dict[str, str]:
     return dict(sorted(meant.items(), key=lambda item: -len(item[0])))
 
 
-def _aliases(text: str, aliases: Mapping[str, str]) -> tuple[str, list[str]]:
-    """The text with short names written out, and notes."""
-    notes = []
+def _aliases(text: str, aliases: Mapping[str, str], notes: list[str]) -> str:
+    """The text with short names written out; each is added to the notes."""
     for match in list(WORD.finditer(text)):
         name = aliases.get(match[0].lower())
         if name and not re.search(rf"\b{re.escape(name)}\b", text, re.I):
             notes.append(f"{match[0]!r} is read as {name}")
             # Both stay: some servers write the short name.
             text = re.sub(rf"\b{re.escape(match[0])}\b", f"{name} ({match[0]})", text, count=1)
-    return text, notes
+    return text
 
 
 @cache
@@ -142,21 +136,17 @@ def english() -> frozenset[str]:
     return frozenset(word for word in listed.split("\n") if len(word) > 2 and word.isalpha())
 
 
-def _typos(text: str, counts: Mapping[str, int], settings: Answering) -> tuple[str, list[str], list[str]]:
-    """The text with probable typos corrected, notes, and words that stay unknown."""
-    notes, unknown, looked_up = [], [], 0
-    frequent: list[str] | None = None
+def _typos(text: str, counts: Mapping[str, int], settings: Answering, notes: list[str]) -> tuple[str, list[str]]:
+    """The text with probable typos corrected, each of which is added to the notes, and words that stay unknown."""
+    unknown, looked_up = [], 0
+    frequent = [*(name for name, count in counts.items() if count >= settings.typos.servers), *settings.aliases]
     for word in dict.fromkeys(WORD.findall(text[:MISTYPED])):
         low = word.lower()
-        if counts.keys() & {low, low.removesuffix("s"), low.removesuffix("'s"), low.removesuffix("’s")}:
-            continue
-        if low in settings.aliases:
+        spelt = {low, low.removesuffix("s"), low.removesuffix("'s"), low.removesuffix("’s")}
+        if counts.keys() & spelt or low in settings.aliases:
             continue
         if len(low) >= settings.typos.letters and low not in english() and looked_up < LOOK_UPS:
             looked_up += 1
-            if frequent is None:
-                many = (name for name, count in counts.items() if count >= settings.typos.servers)
-                frequent = [*many, *settings.aliases]
             # A first letter is seldom mistyped, and a word of another length is another word.
             near = [name for name in frequent if name[0] == low[0] and abs(len(name) - len(low)) <= 1]
             best = get_close_matches(low, near, n=3, cutoff=settings.typos.similarity)
@@ -166,7 +156,7 @@ def _typos(text: str, counts: Mapping[str, int], settings: Answering) -> tuple[s
                 notes.append(f"{word!r} is read as {meant!r}")
                 continue
         unknown.append(word)
-    return text, notes, unknown
+    return text, unknown
 
 
 def conversions(text: str, formats: Mapping[str, list[str]]) -> list[tuple[str, str]]:
