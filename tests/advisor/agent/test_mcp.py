@@ -47,15 +47,17 @@ WRONG = [
     (INSTALL, {"server_id": 999}, "999"),
     (INSTALL, {"server_id": 17, "client": "pigeon"}, "unknown client"),
 ]
-
-
-# As hosts write what they mean, and what it means.
+# A task, constraints as hosts write what they mean, and what both mean: constraints win over the words of the task.
+NO_PYTHON = "captions, no Python, only official servers"
 WRITTEN = [
-    ({"constraints": None, "top": None, "detail": None}, {}),
-    ({"constraints": dict.fromkeys(("languages", "official", "stars", "place", "domain", "preferences"))}, {}),
-    ({"constraints": {"languages": "Go", "stars": 3.0, "licences": ""}, "top": 2.0}, {"languages": ["Go"], "stars": 3}),
-    ({"constraints": {"languages": '["Go", "Rust"]'}}, {"languages": ["Go", "Rust"]}),
-    ({"constraints": '{"languages": "Go", "place": null}'}, {"languages": ["Go"]}),
+    ("captions", None, {}),
+    ("captions", dict.fromkeys(("languages", "official", "stars", "place", "domain", "preferences")), {}),
+    ("captions", {"languages": "Go", "stars": 3.0, "licences": ""}, {"languages": ["Go"], "stars": 3}),
+    ("captions", {"languages": '["Go", "Rust"]'}, {"languages": ["Go", "Rust"]}),
+    ("captions", '{"languages": "Go", "place": null}', {"languages": ["Go"]}),
+    ("captions, in Python", {"unwanted_languages": ["Python"]}, {"unwanted_languages": ["Python"]}),
+    (NO_PYTHON, {"languages": ["Python"], "official": False}, {"languages": ["Python"]}),
+    ("captions, in Go", {"languages": []}, {}),
 ]
 
 
@@ -216,29 +218,16 @@ def test_the_agent_is_made_at_the_first_call_and_once(agent):
     assert len(starts) == 2
 
 
-def test_a_value_is_taken_however_a_host_writes_it(agent):
-    calls = [(RECOMMEND, {"task": "captions"} | written | FULL) for written, _ in WRITTEN]
+def test_a_value_is_taken_however_a_host_writes_it_and_wins_over_the_task(agent):
+    calls = [(RECOMMEND, {"task": task, "constraints": stated} | FULL) for task, stated, _ in WRITTEN]
     odd = [(EXPLAIN, {"task": "captions", "server_id": 11.0}), (COMPARE, {"task": "x", "server_ids": "[11, 12.0]"})]
+    odd += [(RECOMMEND, {"task": "captions", "top": top, "detail": None}) for top in (2.0, None)]
     replies = called(agent, *calls, *odd)
-    for (_, meant), reply in zip(WRITTEN, replies[: len(WRITTEN)], strict=True):
-        assert Limits(**meant).model_dump().items() <= read(reply)["specification"].items()
+    for (_, _, meant), reply in zip(WRITTEN, replies[: len(WRITTEN)], strict=True):
+        answer = read(reply)
+        assert Limits(**meant).model_dump().items() <= answer["specification"].items()
+        assert len(answer["recommendations"]) > ("stars" not in meant)
     assert not any(reply.is_error for reply in replies)
-
-
-@pytest.mark.parametrize(
-    ("task", "stated", "languages", "unwanted"),
-    [
-        ("captions, in Python", {"unwanted_languages": ["Python"]}, [], ["Python"]),
-        ("captions, no Python, only official servers", {"languages": ["Python"], "official": False}, ["Python"], []),
-        ("captions, in Go", {"languages": []}, [], []),
-    ],
-)
-def test_stated_constraints_win_over_the_words_of_the_task(agent, task, stated, languages, unwanted):
-    (reply,) = called(agent, (RECOMMEND, {"task": task, "constraints": stated} | FULL))
-    answer = read(reply)
-    limits = answer["specification"]
-    assert (limits["languages"], limits["unwanted_languages"], limits["official"]) == (languages, unwanted, False)
-    assert len(answer["recommendations"]) > 1
 
 
 def test_hostile_servers_are_strings_in_a_result(hostile):
