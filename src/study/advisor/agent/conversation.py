@@ -191,7 +191,8 @@ class Agent:
     @cached_property
     def about(self) -> dict[str, Any]:
         """What the catalogue holds, and which values limits may take."""
-        all_facts = [self.find(name).facts for name in self.rows]
+        cards: list[dict[Any, Any]] = self.catalogue.model.servers.to_dict("records")
+        all_facts = [self.catalogue.facts(Recommendation.of(0, card, 0.0, {})) for card in cards]
         return {
             "catalogue": self.catalogue.name,
             "system": self.catalogue.system,
