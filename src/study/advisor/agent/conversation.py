@@ -6,22 +6,12 @@ import shlex
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from study.advisor.agent.language import (
-    SINGLE,
-    Response,
-    Specification,
-    Statement,
-    Writer,
-    Written,
-    by_rules,
-    evidence,
-    template,
-)
+from study.advisor.agent.language import SINGLE, Specification, Statement, Writer, Written, by_rules, evidence, template
 from study.advisor.agent.text import plain, safe_link
 from study.advisor.catalog import clients, store
 from study.advisor.catalog.start import known_start, start
@@ -245,7 +235,7 @@ class Agent:
             "statements": self.statement_data(turn.written.response, turn.answer.items),
         }
 
-    def statement_data(self, response: Response, items: Sequence[Item]) -> list[dict[str, Any]]:
+    def statement_data(self, response: Mapping[str, Statement], items: Sequence[Item]) -> list[dict[str, Any]]:
         """Statements as plain data, each with the servers and the field that it rests on."""
         return [
             {
