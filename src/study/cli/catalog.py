@@ -115,9 +115,9 @@ def show(
     row = store.find(identifier, store.read(store.required(), "servers"))
     warn(problem.reason for problem in (checks.ask_all(checks.packages_of([row])) if check else []))
     vouching = trust(row)
-    row |= {name: json.loads(row[name]) for name in ("tags", "tools", "packages", "remotes", "members", "provenance")}
-    row |= {"notes": json.loads(row["notes"]), "stars": None if row["stars"] < 0 else int(row["stars"])}
-    row["official"] = bool(row["official"])
+    parts = ("tags", "tools", "packages", "remotes", "members", "provenance", "notes")
+    row |= {name: json.loads(row[name]) for name in parts}
+    row |= {"stars": None if row["stars"] < 0 else int(row["stars"]), "official": bool(row["official"])}
     if as_json:
         return print_foreign(row | {"trust": vouching})
     for name, value in (row | {"trust": in_words(vouching)}).items():

@@ -3,10 +3,14 @@
 import io
 import json
 import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pandas as pd
+import pytest
 import yaml
 
 from study.advisor.catalog import store
@@ -63,6 +67,16 @@ def record(source: str, key: str, repository: str = "", package: str = "", vouch
     """A record with at most one npm package."""
     packages = (Package("npm", package, "1.0.0", vouched=vouched),) if package else ()
     return Record(source, key, key, **{"repository": repository, "packages": packages} | more)
+
+
+@contextmanager
+def killed_at(module: Any, name: str) -> Iterator[None]:
+    """A process that is killed where it calls a function. It is a BaseException: what is left is what a killed process
+    leaves, at most."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, name, Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            yield
 
 
 def row(*packages: Package, **more: Any) -> dict[str, Any]:

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.usefixtures("conf_root")
 NPM = {"version": "1.2.3", "repository.url": "git+https://github.com/O/N.git", "deprecated": "use m", "bin": {"x": "x"}}
 NPM |= {"time": {"1.2.2": "2024-05-06T01:02:03.004Z", "1.2.3": "2025-06-07T01:02:03.004Z"}}
 THERE, MISSING = json.dumps(NPM), json.dumps({"error": {"code": "E404", "summary": "Not Found"}})
+ONE = '{"version": "1.0.0"'
 LINKS = ("Home, https://n.example", "Bugs, https://github.com/O/no", "Source Code, https://github.com/O/N/tree/main/x")
 NOWHERE = "ERROR: No matching distribution found for n\n"
 A, B = Package("npm", "a", "1.0.0", vouched=True), Package("npm", "b", vouched=True)
@@ -52,14 +53,14 @@ def wheel(*scripts, links=LINKS, size=1, name="n-1.5.dist-info", needs=()):
     [
         ("npm", (THERE, ""), Check(DAY, True, "1.2.3", "2025-06-07", "github.com/o/n", "use m")),
         ("npm", ('"0.1.4"', ""), Check(DAY, True, "0.1.4")),
-        ("npm", ('{"version": "1.0.0", "time": {"1.0.0": "$(id)"}}', ""), Check(DAY, True, "1.0.0", library=True)),
-        ("npm", ('{"version": "1.0.0", "time": [1], "bin": "x"}', ""), Check(DAY, True, "1.0.0", library=True)),
+        ("npm", (f'{ONE}, "time": {{"1.0.0": "$(id)"}}}}', ""), Check(DAY, True, "1.0.0", library=True)),
+        ("npm", (f'{ONE}, "time": [1], "bin": "x"}}', ""), Check(DAY, True, "1.0.0", library=True)),
         (
             "npm",
-            ('{"version": "1.0.0", "bin": {"; id": "x", "a": "x", "my-mcp": "x"}}', ""),
+            (f'{ONE}, "bin": {{"; id": 1, "a": 1, "my-mcp": 1}}}}', ""),
             Check(DAY, True, "1.0.0", binary="my-mcp"),
         ),
-        ("npm", ('{"version": "1.0.0", "bin": {"a": "x", "n": "x"}}', ""), Check(DAY, True, "1.0.0")),
+        ("npm", (f'{ONE}, "bin": {{"a": "x", "n": "x"}}}}', ""), Check(DAY, True, "1.0.0")),
         ("npm", (MISSING, "npm error code E404"), Check(DAY, found=False)),
         ("npm", ('{"error": {"code": "ECONNREFUSED"}}', "npm error code ECONNREFUSED"), None),
         ("npm", ("", "npm error"), None),

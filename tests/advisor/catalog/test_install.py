@@ -15,7 +15,7 @@ from study.advisor.catalog import clients
 from study.advisor.catalog.records import Package, Remote, Variable
 from study.advisor.catalog.start import start
 from study.base.errors import StudyError
-from tests.advisor.catalog.sources import pin, row, toolsdk_entry, toolsdk_files
+from tests.advisor.catalog.sources import killed_at, pin, row, toolsdk_entry, toolsdk_files
 from tests.tiny_study import REPOSITORY
 
 pytestmark = pytest.mark.usefixtures("answers")  # neither npm nor pip is started
@@ -280,12 +280,10 @@ def test_installations_at_one_moment_all_stand_in_file_and_journal(home):
     assert len(json.loads(clients._journal_file().read_text())) == len(names)
 
 
-def test_an_installation_that_is_killed_can_be_undone(home, monkeypatch):
+def test_an_installation_that_is_killed_can_be_undone(home):
     file = home / "x.json"
     file.write_text("{}")
-    with monkeypatch.context() as patch:
-        patch.setattr(clients, "replace_foreign", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            install(config=file)
+    with killed_at(clients, "replace_foreign"):
+        install(config=file)
     clients.uninstall("o/n", "cursor", config=file, write=True)
     assert file.read_text() == "{}"

@@ -13,6 +13,7 @@ from study.advisor.catalog import official, store
 from study.advisor.catalog.settings import Sources
 from study.advisor.catalog.sync import sync
 from study.base.errors import StudyError
+from tests.advisor.catalog.sources import killed_at
 from tests.advisor.loopback import Quiet, listening
 
 META = "io.modelcontextprotocol.registry/official"
@@ -46,7 +47,7 @@ class Handler(Quiet):
         elif step == "endless":
             registry.script.append(step)
             count = len(registry.asked)
-            self.page([entry(f"io.github.o/n{count}")], {"nextCursor": f"c{count}"})
+            self.answer(200, {"servers": [entry(f"io.github.o/n{count}")], "metadata": {"nextCursor": f"c{count}"}})
         elif isinstance(step, int):
             self.answer(step, b"no")
         elif step is not None:
@@ -62,10 +63,7 @@ class Handler(Quiet):
                 hits.append(each)
         first, size = int(query.get("cursor", "0")), int(query["limit"])
         more = {"nextCursor": str(first + size)} if first + size < len(hits) else {}
-        self.page(hits[first : first + size], {"count": size} | more)
-
-    def page(self, servers, about):
-        self.answer(200, {"servers": servers, "metadata": about})
+        self.answer(200, {"servers": hits[first : first + size], "metadata": {"count": size} | more})
 
 
 def configure(root, part, **values):
@@ -82,6 +80,11 @@ def registry(conf_root, monkeypatch):
     with listening(Handler, script=[], asked=[], entries=entries) as server:
         monkeypatch.setenv("T2M_REGISTRY", f"http://127.0.0.1:{server.server_port}")
         yield server
+
+
+def refused(said, **how):
+    with pytest.raises(StudyError, match=said):
+        sync(["official"], **how)
 
 
 def active():
@@ -121,22 +124,14 @@ def test_a_stall_or_failure_is_tried_again(registry, step):
     assert cursors(registry) == [None, "2", "2", "2", "4"]
 
 
-def test_a_poll_that_failed_goes_on_where_it_was(registry):
+def test_a_poll_goes_on_where_it_failed_and_is_not_repeated_where_the_catalogue_could_not_be_written(registry):
     registry.script = [None, 500, 500, 500]
-    with pytest.raises(StudyError, match="HTTP 500"):
-        sync(["official"])
+    refused("HTTP 500")
     assert store.current() is None
     cursors(registry)
-    sync(["official"])
-    assert (cursors(registry), active()) == (["2", "4"], ALL)
-
-
-def test_a_catalogue_that_could_not_be_written_needs_no_second_poll(registry, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(store, "commit", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            sync(["official"])
-    cursors(registry)
+    with killed_at(store, "commit"):
+        sync(["official"])
+    assert cursors(registry) == ["2", "4"]
     sync(["official"])
     assert (cursors(registry), active()) == ([], ALL)
 
@@ -158,8 +153,7 @@ def test_a_full_poll_removes_what_it_lacks_and_keeps_what_broken_entries_were(re
     sync(["official"])
     registry.entries[0] = entry("../../etc/passwd")
     registry.entries[1]["server"]["description"] = "x" * 30_000
-    with pytest.raises(StudyError, match="full poll began"):
-        sync(["official"], full=True)
+    refused("full poll began", full=True)
     later(monkeypatch, 3700)
     sync(["official"], full=True)
     assert active() == ALL - {"s0"}
@@ -172,14 +166,9 @@ def test_a_full_poll_removes_what_it_lacks_and_keeps_what_broken_entries_were(re
 
 
 def test_a_failed_full_poll_counts_and_an_old_one_starts_again(registry, monkeypatch):
-    registry.script = [500] * 3
-    with pytest.raises(StudyError, match="HTTP 500"):
-        sync(["official"])
-    registry.script = [None, 410]
-    with pytest.raises(StudyError, match="no longer knows the place"):
-        sync(["official"])
-    with pytest.raises(StudyError, match="full poll began"):
-        sync(["official"])
+    for script, said in (([500] * 3, "HTTP 500"), ([None, 410], "no longer knows the place"), ([], "full poll began")):
+        registry.script = script
+        refused(said)
     later(monkeypatch, 3700)
     registry.asked.clear()
     sync(["official"])
@@ -201,40 +190,34 @@ def test_an_entry_that_no_file_may_hold_hides_no_other(registry, conf_root, odd)
         store.find("io.github.o/s1", rows)
 
 
-NO_LIST = [b"{", b"[]", b'{"servers": 5}', b"[" * 100_000, b"x" * 70_000_000]
-NO_LIST += [b'{"servers": [], "metadata": {"nextCursor": 5}}']
+NO_LISTS = [b"{", b"[]", b'{"servers": 5}', b"[" * 100_000, b"x" * 70_000_000]
+NO_LISTS += [b'{"servers": [], "metadata": {"nextCursor": 5}}']
 CIRCLE = b'{"servers": [], "metadata": {"nextCursor": "2"}}'
+# What the registry does, what is said, and the settings.
+UNUSABLE = [
+    *((body, "fix:", "", {}) for body in NO_LISTS),
+    (CIRCLE, "repeats the cursor", "", {}),
+    (302, "302", "", {}),
+]
+UNUSABLE += [
+    ("endless", "more than 7 pages", "registry", {"pages": 7}),
+    ("endless", "more than 5 entries", "registry", {"entries": 5}),
+    ("endless", "more than 2000 bytes", "limits", {"archive": 2_000}),
+    ("endless", "a poll may take 0.5 s", "limits", {"seconds": 0.5}),
+    ("head", "a poll may take 1 s", "limits", {"seconds": 1.0}),
+    ("body", "a poll may take 1 s", "limits", {"seconds": 1.0}),
+]
 
 
-@pytest.mark.parametrize(
-    ("step", "said"),
-    [*((body, "fix:") for body in NO_LIST), (CIRCLE, "repeats the cursor"), (302, "302")],
-    ids=range(8),
-)
-def test_an_answer_that_is_no_list_and_a_redirect_are_refused(registry, step, said):
+@pytest.mark.parametrize(("step", "said", "part", "bounds"), UNUSABLE, ids=range(len(UNUSABLE)))
+def test_a_registry_that_lists_nothing_leads_elsewhere_or_has_no_end_is_refused(
+    registry, conf_root, step, said, part, bounds
+):
+    if part:
+        configure(conf_root, part, **bounds)
     registry.script = [step] * 3
-    with pytest.raises(StudyError, match=said):
-        sync(["official"])
-    assert store.current() is None
-
-
-@pytest.mark.parametrize(
-    ("step", "part", "bound", "value", "said"),
-    [
-        ("endless", "registry", "pages", 7, "more than 7 pages"),
-        ("endless", "registry", "entries", 5, "more than 5 entries"),
-        ("endless", "limits", "archive", 2_000, "more than 2000 bytes"),
-        ("endless", "limits", "seconds", 0.5, "a poll may take 0.5 s"),
-        ("head", "limits", "seconds", 1.0, "a poll may take 1 s"),
-        ("body", "limits", "seconds", 1.0, "a poll may take 1 s"),
-    ],
-)
-def test_a_registry_without_end_is_stopped(registry, conf_root, step, part, bound, value, said):
-    configure(conf_root, part, **{bound: value})
-    registry.script = [step]
     began = time.monotonic()
-    with pytest.raises(StudyError, match=said):
-        sync(["official"])
+    refused(said)
     assert time.monotonic() - began < 10
     assert store.current() is None
 

@@ -3,13 +3,14 @@
 import json
 import re
 import shlex
+from functools import partial
+from itertools import product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from study.advisor.catalog import archived, server_json
-from study.advisor.catalog.archived import toolsdk
 from study.advisor.catalog.archives import archive_files
 from study.advisor.catalog.commands import of_command
 from study.advisor.catalog.records import Reader, RefusedError, command_word, package, remote, repository, variable
@@ -20,23 +21,6 @@ from tests.advisor.catalog.sources import record, row, take, toolsdk_entry, tool
 
 # Words that a shell reads as more than one word, or as none.
 HOSTILE = ["a b", "a\nb", "", "\u00e9", *"'\"!*", "; rm -rf ~", "$(id)", "`id`", "a&b", "a>b", "a\\b", "%PATH%", "a|b"]
-
-
-@pytest.mark.parametrize("word", HOSTILE)
-def test_hostile_text_is_no_part_of_a_command(word):
-    for registry in ("npm", "pypi", "oci"):
-        with pytest.raises(RefusedError):
-            package(registry, word)
-        with pytest.raises(RefusedError):
-            package(registry, f"x{word or ' '}")
-        if word:
-            with pytest.raises(RefusedError):
-                package(registry, "x", f"1.0.0{word}")
-    with pytest.raises(RefusedError):
-        package("npm", "x", "1.0.0", arguments=(word,))
-    with pytest.raises(RefusedError):
-        variable(word)
-    assert variable("X", value=word).value == ""
 
 
 @given(st.text(max_size=12))
@@ -58,21 +42,19 @@ NO_PACKAGES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("given_name", "given_version", "name", "version"),
-    [
-        ("mcp/x", "", "mcp/x", ""),
-        ("mcp/x:latest", "", "mcp/x", ""),
-        ("ghcr.io/a/b:v1.2", "", "ghcr.io/a/b", "v1.2"),
-        ("localhost:5000/a/b", "1.0", "localhost:5000/a/b", "1.0"),
-        ("a/b@sha256:" + "0" * 64, "", "a/b", "sha256:" + "0" * 64),
-        ("docker.io/a__b/c-d.e", "", "docker.io/a__b/c-d.e", ""),
-    ],
-)
-def test_an_image_is_its_name_and_its_version(given_name, given_version, name, version):
-    image = package("oci", given_name, given_version)
-    assert (image.identifier, image.version) == (name, version)
-    # One package has one key.
+IMAGES = {
+    "mcp/x": ("mcp/x", ""),
+    "mcp/x:latest": ("mcp/x", ""),
+    "ghcr.io/a/b:v1.2": ("ghcr.io/a/b", "v1.2"),
+    "localhost:5000/a/b 1.0": ("localhost:5000/a/b", "1.0"),
+    "a/b@sha256:" + "0" * 64: ("a/b", "sha256:" + "0" * 64),
+    "docker.io/a__b/c-d.e": ("docker.io/a__b/c-d.e", ""),
+}
+
+
+def test_an_image_is_its_name_and_its_version_and_one_package_has_one_key():
+    images = [package("oci", *text.split()) for text in IMAGES]
+    assert [(image.identifier, image.version) for image in images] == [*IMAGES.values()]
     assert package("pypi", "Mcp_Server.Time").key == package("pypi", "mcp-server-time").key
     assert package("npm", "Mcp_x").key != package("npm", "mcp-x").key
     assert package("oci", "docker.io/mcp/x").key == package("oci", "mcp/x:1").key
@@ -91,10 +73,14 @@ def test_a_variable_of_the_server_is_kept(name):
     assert variable(name).name == name
 
 
-def test_secrets_have_no_value():
+def test_secrets_have_no_value_and_parts_of_an_address_are_filled_in_by_the_user():
     assert variable("X", secret=True, value="abc").value == ""
     assert variable("X", value="info").value == "info"
+    assert {variable("X", value=word).value for word in HOSTILE} == {""}
     assert variable("Authorization", header=True, value="Bearer <TOKEN>").value == "Bearer <TOKEN>"
+    assert remote("streamable-http", "https://{tenant}.x.y/mcp").url == "https://<tenant>.x.y/mcp"
+    for url in ("https://<host>:<port>/mcp", "https://1.2.3.4:443/mcp", "http://localhost:80/mcp"):
+        assert (remote("sse", url).transport, remote("sse", url).url) == ("sse", url)
 
 
 NO_ADDRESSES = """http://x.y/mcp https://u:p@x.y/mcp file:///etc/passwd https://x.y/;id javascript:1 https://x.y:0/a
@@ -102,43 +88,17 @@ https://x.y:99999/a https://x.y:z/a https://-x.y/a https://x..y/a https://,/a ht
 https://1.2.3.256/a https://2130706433/a https://0x7f000001/a"""
 
 
-REFUSED = [(package, kind, *text.split()) for kind, texts in NO_PACKAGES.items() for text in texts.split("|")]
-REFUSED += [(variable, name) for name in STEERING.split()]  # what steers the runtime
-REFUSED += [(remote, "sse", url) for url in NO_ADDRESSES.split()]
-REFUSED += [(remote, "sse", url) for url in ("https://x.y/a b", f"https://{'a' * 64}.y", f"https://{'a.' * 127}y")]
+NO_REPOSITORIES = """https://github.com/owner https://github.com/owner/../x https://[bad/owner/name
+https://github.com/owner/name/tree/main/../../x https://evil.com/owner/name https://github.com.evil.com/owner/name"""
+REPOSITORIES = {
+    "https://github.com/Owner/Name": ("github.com/owner/name", ""),
+    "git+https://www.github.com/owner/name.git": ("github.com/owner/name", ""),
+    "git@github.com:owner/name.git": ("github.com/owner/name", ""),
+    "https://github.com/owner/name/tree/main/src/x/": ("github.com/owner/name", "src/x"),
+} | dict.fromkeys([*NO_REPOSITORIES.split(), None, 5], ("", ""))
 
 
-@pytest.mark.parametrize("case", REFUSED, ids=range(len(REFUSED)))
-def test_what_is_no_package_no_variable_of_a_server_and_no_plain_address_is_refused(case):
-    part, *words = case
-    with pytest.raises(RefusedError):
-        part(*words)
-
-
-def test_variables_of_an_address_are_filled_in_by_the_user():
-    assert remote("streamable-http", "https://{tenant}.x.y/mcp").url == "https://<tenant>.x.y/mcp"
-    assert remote("sse", "https://<host>:<port>/mcp").url == "https://<host>:<port>/mcp"
-    assert remote("sse", "https://1.2.3.4:443/mcp").url == "https://1.2.3.4:443/mcp"
-    assert remote("sse", "http://localhost:80/mcp").transport == "sse"
-
-
-@pytest.mark.parametrize(
-    ("url", "expected"),
-    [
-        ("https://github.com/Owner/Name", ("github.com/owner/name", "")),
-        ("git+https://www.github.com/owner/name.git", ("github.com/owner/name", "")),
-        ("git@github.com:owner/name.git", ("github.com/owner/name", "")),
-        ("https://github.com/owner/name/tree/main/src/x/", ("github.com/owner/name", "src/x")),
-        ("https://github.com/owner", ("", "")),
-        ("https://github.com/owner/../x", ("", "")),
-        ("https://github.com/owner/name/tree/main/../../x", ("", "")),
-        ("https://evil.com/owner/name", ("", "")),
-        ("https://github.com.evil.com/owner/name", ("", "")),
-        ("https://[bad/owner/name", ("", "")),
-        (None, ("", "")),
-        (5, ("", "")),
-    ],
-)
+@pytest.mark.parametrize(("url", "expected"), REPOSITORIES.items())
 def test_repositories_have_one_spelling(url, expected):
     assert repository(url) == expected
 
@@ -205,8 +165,10 @@ def test_server_json_is_read_in_both_spellings():
     assert (taken.owns, taken.repository_id, taken.status, taken.version) == (True, "7", "deprecated", "1.2.3")
     (way,) = taken.packages
     assert way.arguments == ("start", "--units", "metric", "<folder>")
-    variables = [(item.name, item.required, item.value) for item in way.variables]
-    assert variables == [("KEY", True, ""), ("LEVEL", False, "info")]
+    assert [(item.name, item.required, item.value) for item in way.variables] == [
+        ("KEY", True, ""),
+        ("LEVEL", False, "info"),
+    ]
     assert [item.what for item in reader.refused] == ["package"] * 4
     assert taken.remotes[0].headers[0].value == ""
     variables = [{"name": "K", "is_required": True}]
@@ -217,10 +179,26 @@ def test_server_json_is_read_in_both_spellings():
     assert (taken.version, taken.packages[0].identifier, taken.packages[0].variables[0].required) == ("1", "x", True)
 
 
-@pytest.mark.parametrize("name", ["../../etc/passwd", "a/b/c", "a/..", "noslash", "a/b;c", "", None, "a/b\nc"])
-def test_hostile_ids_are_refused(name):
+def named(name):
+    """A server.json of this name."""
+    return server_json.record(Reader("official", 100, 5), SERVER | {"name": name}, {}, vouched=True)
+
+
+REFUSED = [(package, kind, *text.split()) for kind, texts in NO_PACKAGES.items() for text in texts.split("|")]
+REFUSED += [(variable, name) for name in (*STEERING.split(), *HOSTILE)]  # what steers the runtime, and what is no name
+REFUSED += [(remote, "sse", url) for url in NO_ADDRESSES.split()]
+REFUSED += [(remote, "sse", url) for url in ("https://x.y/a b", f"https://{'a' * 64}.y", f"https://{'a.' * 127}y")]
+REFUSED += [(named, name) for name in ("../../etc/passwd", "a/b/c", "a/..", "noslash", "a/b;c", "", None, "a/b\nc")]
+REFUSED += [(partial(package, "npm", "x", arguments=(word,)),) for word in HOSTILE]
+for kind, word in product(("npm", "pypi", "oci"), HOSTILE):
+    REFUSED += [(package, kind, word), (package, kind, f"x{word or ' '}"), (package, kind, "x", f"1.0.0{word or ' '}")]
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=range(len(REFUSED)))
+def test_what_is_no_package_no_variable_of_a_server_and_no_plain_address_is_refused(case):
+    part, *words = case
     with pytest.raises(RefusedError):
-        server_json.record(Reader("official", 100, 5), SERVER | {"name": name}, {}, vouched=True)
+        part(*words)
 
 
 # What is started (registry:name version) by which commands.
@@ -384,7 +362,7 @@ def test_a_broken_rule_is_named(conf_root):
 def test_so_many_tools_of_the_pinned_archive_are_flagged():
     settings = Sources.read()
     files = archive_files(settings.archives["toolsdk"], settings.limits)
-    items = toolsdk(files, Reader("toolsdk", 20_000, 500), settings.limits.file)
+    items = archived.toolsdk(files, Reader("toolsdk", 20_000, 500), settings.limits.file)
     tools = [tool for item in items for tool in item.tools]
     flagged = [tool.name for tool in tools if flags({"name": "", "description": "", "tools": json.dumps([vars(tool)])})]
     assert (len(tools), len(flagged)) == (8010, 14)  # docs/advisor.md

@@ -16,7 +16,7 @@ from study.advisor.catalog.merge import clusters, servers
 from study.advisor.catalog.start import start
 from study.advisor.catalog.sync import add, remove, sync
 from study.base.errors import StudyError
-from tests.advisor.catalog.sources import COMMIT, ORDER, pin, record, take, toolsdk_entry, toolsdk_files
+from tests.advisor.catalog.sources import COMMIT, ORDER, killed_at, pin, record, take, toolsdk_entry, toolsdk_files
 
 # Nine levels of nine aliases: 387 million values, if they were written out.
 LEVELS = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10))
@@ -123,9 +123,8 @@ def test_a_change_of_owner_is_noted_and_nobody_vouches_any_more(conf_root, befor
 
 def test_an_entry_that_changed_its_owner_takes_no_place_of_another(conf_root):
     """It names the package of a server that others vouch for, and would give it its own words."""
-    theirs = [record("toolsdk", "b", "github.com/good/other", "y", description="true")]
     take([record("official", "a", "github.com/good/n", "x")], "official")
-    take(theirs)
+    take([record("toolsdk", "b", "github.com/good/other", "y", description="true")])
     _, rows = take([record("official", "a", "github.com/evil/n", "y", description="false")], "official")
     assert rows.loc["good/other", "description"] == "true"
     assert json.loads(rows.loc["good/other", "members"]) == [["toolsdk", "b"]]
@@ -184,16 +183,13 @@ def test_sources_are_merged_and_a_failing_one_changes_nothing(mirror, conf_root,
     assert state() == before
 
 
-def test_a_kill_at_any_step_of_writing_leaves_the_old_catalogue(mirror, conf_root, monkeypatch):
+def test_a_kill_at_any_step_of_writing_leaves_the_old_catalogue(mirror, conf_root):
     sync(["toolsdk"])
     before = store.read(store.required(), "servers")
     pin(conf_root, mirror, "toolsdk", toolsdk_files({"z": toolsdk_entry("z")}))
     for name in ("write_csv", "write_json"):
-        with monkeypatch.context() as patch:
-            # BaseException: what is left is what a killed process leaves, at most.
-            patch.setattr(store.files, name, lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
-            with pytest.raises(KeyboardInterrupt):
-                sync(["toolsdk"])
+        with killed_at(store.files, name):
+            sync(["toolsdk"])
         assert store.read(store.required(), "servers").equals(before)
     (store.folder() / ".new-left").mkdir()
     with store.locked(), pytest.raises(StudyError, match="another command"):
@@ -253,18 +249,24 @@ def test_own_servers_come_and_go_and_no_secret_is_kept(conf_root, tmp_path, call
     assert taken <= set(store.read(store.required(), "servers").query(active)["id"])
 
 
+AWAY = "https://u:hunter2@x.y/a?key=hunter2"
+
+
 @pytest.mark.parametrize(
-    ("places", "said"),
+    ("source", "places", "said"),
     [
-        (["http://x.y/b"], "https"),
-        (["https://x.y/b", "http://x.y/c"], "https"),
-        *(([f"https://{host}/b"], "this machine") for host in NEAR.split()),
-        (["https://x.y/b", "//127.0.0.2/c"], "this machine"),
-        (["https://x.y/b"] * 9, "redirects"),
-        (["https://x.y/b"], ""),
+        (AWAY, ["http://x.y/b"], "https"),
+        (AWAY, ["https://x.y/b", "http://x.y/c"], "https"),
+        *((AWAY, [f"https://{host}/b"], "this machine") for host in NEAR.split()),
+        (AWAY, ["https://x.y/b", "//127.0.0.2/c"], "this machine"),
+        (AWAY, ["https://x.y/b"] * 9, "redirects"),
+        (AWAY, ["https://x.y/b"], ""),
+        # A user may name a place of this network, and it may redirect within.
+        *((f"{place}/a", ["https://127.0.0.1/b"], "") for place in ("http://localhost:1", "http://127.0.0.1")),
+        ("https://192.168.0.1/a", ["https://127.0.0.1/b"], ""),
     ],
 )
-def test_a_redirect_stays_on_https_and_away_from_this_machine(conf_root, monkeypatch, places, said):
+def test_a_redirect_stays_on_https_and_away_from_this_machine(conf_root, monkeypatch, source, places, said):
     requested, find = [], socket.getaddrinfo
 
     def get(address, **how):
@@ -279,27 +281,14 @@ def test_a_redirect_stays_on_https_and_away_from_this_machine(conf_root, monkeyp
     monkeypatch.setattr(requests, "get", get)
     monkeypatch.setattr(socket, "getaddrinfo", lambda host, *how, **more: find(NAMED.get(host, host), *how, **more))
     if not said:
-        assert add("https://u:hunter2@x.y/a?key=hunter2")["added"] == ["a"]
+        assert add(source)["added"] == ["a"]
         assert "hunter2" not in (store.required() / "about.json").read_text()
         return
     with pytest.raises(StudyError, match=said) as error:
-        add("https://u:hunter2@x.y/a?key=hunter2")
+        add(source)
     assert "hunter2" not in str(error.value)
     assert not any(address.startswith("http:") or "localhost" in address for address in requested)
     assert {urlsplit(address).hostname for address in requested} == {"x.y"}
-
-
-@pytest.mark.parametrize("source", ["http://localhost:1/a", "http://127.0.0.1/a", "https://192.168.0.1/a"])
-def test_a_user_may_name_a_place_of_this_network_and_what_it_redirects_to(conf_root, monkeypatch, source):
-    def get(address, **how):
-        answer = requests.Response()
-        answer.status_code, answer.raw = 200, io.BytesIO(OWN.encode())
-        if address == source:
-            answer.status_code, answer.headers["Location"] = 302, "https://127.0.0.1/b"
-        return answer
-
-    monkeypatch.setattr(requests, "get", get)
-    assert add(source)["added"] == ["a"]
 
 
 def test_the_catalogue_works_without_the_modules_of_unix(conf_root, tmp_path):
@@ -313,21 +302,16 @@ def test_the_catalogue_works_without_the_modules_of_unix(conf_root, tmp_path):
     assert (done.returncode, done.stdout) == (0, "['a']\n"), done.stderr
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("{", "cannot be read"),
-        ("[" * 100_000, "cannot be read"),
-        (f'{OWN[:-2]}, "a": {{}}}}}}', "a key is given twice: 'a'"),
-        ('{"other": 1}', "describes no server"),
-        ("[]", "describes no server"),
-        ('{"mcpServers": {"a;b": {}}}', "no server is taken"),
-        ('{"name": "a/b", "packages": []', "cannot be read"),
-        ('{"x": "' + "x" * 5_000_000 + '"}', "more than"),
-        ("\udcff\udcfe", "cannot be read"),
-    ],
-    ids=range(9),
-)
+BAD = {
+    "cannot be read": ["{", "[" * 100_000, '{"name": "a/b", "packages": []', "\udcff\udcfe"],
+    "a key is given twice: 'a'": [f'{OWN[:-2]}, "a": {{}}}}}}'],
+    "describes no server": ['{"other": 1}', "[]"],
+    "no server is taken": ['{"mcpServers": {"a;b": {}}}'],
+    "more than": ['{"x": "' + "x" * 5_000_000 + '"}'],
+}
+
+
+@pytest.mark.parametrize(("text", "said"), [(text, said) for said in BAD for text in BAD[said]], ids=range(9))
 def test_a_bad_file_of_own_servers_is_refused(conf_root, tmp_path, text, said):
     path = tmp_path / "x.json"
     path.write_bytes(text.encode(errors="surrogateescape"))

@@ -95,11 +95,9 @@ def toolsdk(files: Files, reader: Reader, most: int) -> list[Record]:
         start = {"vouched": about.get("validated") is True, "failed": about.get("validated") is False}
         licence, tools = reader.words(value.get("license")), about.get("tools")
         address, inside = repository(value.get("url"))
+        away = value.get("remotes") or []
         remotes = reader.taken(
-            path,
-            "remote",
-            value.get("remotes") or [],
-            lambda item: remote(item.get("type"), item.get("url"), (), **start),
+            path, "remote", away, lambda item: remote(item.get("type"), item.get("url"), (), **start)
         )
         return Record(
             reader.source,
@@ -237,8 +235,4 @@ def _toolhive_package(value: Mapping[str, Any]) -> Package:
     return package("oci", value.get("image"), arguments=words, variables=variables, vouched=True)
 
 
-READERS: Mapping[str, Callable[[Files, Reader, int], list[Record]]] = {
-    "toolsdk": toolsdk,
-    "docker": docker,
-    "toolhive": toolhive,
-}
+READERS = {"toolsdk": toolsdk, "docker": docker, "toolhive": toolhive}

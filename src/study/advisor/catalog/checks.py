@@ -28,7 +28,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
 from study.advisor.catalog import store
-from study.advisor.catalog.records import package_key, repository
+from study.advisor.catalog.merge import ways
+from study.advisor.catalog.records import BAD, package_key, repository
 from study.base.errors import StudyError
 from study.base.files import locking, write_json
 
@@ -95,10 +96,9 @@ def _read(file: Path, _changed: int) -> Mapping[str, Check]:
     try:
         rows = json.loads(file.read_text(encoding="utf-8"))
         return {key: Check(**row | {"within": tuple(row["within"])}) for key, row in rows.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StudyError(
-            f"cannot be read ({error})", file=file, fix="remove it; what it says is asked again"
-        ) from error
+    except (OSError, *BAD) as error:
+        fix = "remove it; what it says is asked again"
+        raise StudyError(f"cannot be read ({error})", file=file, fix=fix) from error
 
 
 def note(facts_by_key: Mapping[str, Mapping[str, Any]]) -> None:
@@ -113,28 +113,30 @@ def note(facts_by_key: Mapping[str, Mapping[str, Any]]) -> None:
 
 def of(server: Mapping[Any, Any]) -> dict[str, Check]:
     """The checks of a server's packages and addresses (a row of `merge.COLUMNS`), in their order."""
-    keys = [package_key(item["registry"], item["identifier"]) for item in json.loads(server["packages"])]
-    keys += [item["url"] for item in json.loads(server["remotes"])]
-    all_checks = read_checks()
-    return {key: all_checks[key] for key in keys if key in all_checks}
+    known = read_checks()
+    return {key: known[key] for key in map(key_of, ways(server)) if key in known}
+
+
+def key_of(way: Mapping[str, Any]) -> str:
+    """What names a way to start a server (of `merge.ways`): `package_key`, or the address."""
+    return str(way["url"]) if "url" in way else package_key(way["registry"], way["identifier"])
 
 
 def in_words(key: str, check: Check, address: str) -> str:
     """A check on one line; `address`: of the repository of the server."""
     index = key.partition(":")[0]
-    parts = []
-    if check.asked:
-        of_day = f" of {check.released}" if check.released else ""
-        there = f"{index} has {check.version}{of_day}" if check.found else f"NOT ON {index.upper()}"
-        parts.append(f"{there} ({check.asked})")
-    if check.repository and address and check.repository != address:
-        parts.append(f"THE PACKAGE NAMES {check.repository}")
-    parts += ["NO PROGRAM TO START"] if check.library else []
-    parts += ["deprecated by its authors"] if check.deprecated else []
-    parts += [f"started here, {check.tools} tools in {check.seconds:.1f} s ({check.started})"] if check.started else []
+    of_day = f" of {check.released}" if check.released else ""
+    there = f"{index} has {check.version}{of_day}" if check.found else f"NOT ON {index.upper()}"
     lacks = f"; it names {check.lacks}" if check.lacks else ""
-    parts += [f"did not start here ({check.failed}{lacks})"] if check.failed else []
-    return ", ".join(parts)
+    parts = {
+        f"{there} ({check.asked})": check.asked,
+        f"THE PACKAGE NAMES {check.repository}": address and check.repository not in ("", address),
+        "NO PROGRAM TO START": check.library,
+        "deprecated by its authors": check.deprecated,
+        f"started here, {check.tools} tools in {check.seconds:.1f} s ({check.started})": check.started,
+        f"did not start here ({check.failed}{lacks})": check.failed,
+    }
+    return ", ".join(words for words, known in parts.items() if known)
 
 
 def ask(kind: str, identifier: str) -> Check:

@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -22,7 +22,7 @@ from study.advisor.catalog import store
 from study.advisor.catalog.start import Start
 from study.base import paths
 from study.base.errors import StudyError, require_one_of
-from study.base.files import locking, replace_foreign, require_regular, strangers_json, write_json
+from study.base.files import locking, replace_foreign, require_regular, sha256, strangers_json, write_json
 from study.base.settings import read_settings
 
 # Folders of a repository whose names say nothing about a server.
@@ -146,16 +146,15 @@ def changed(text: str, kind: Client, file: Path, name: str, entry: Mapping[str, 
 
 def _same(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     """Whether an entry starts the same; values that the user filled in count as the same."""
-    for key, part in new.items():
+
+    def same(part: Any, past: Any) -> bool:
         if isinstance(part, dict):
-            if not isinstance(old.get(key, {}), dict) or not set(part) <= set(old.get(key, {})):
-                return False
-        elif isinstance(part, list) and isinstance(old.get(key), list) and len(part) == len(old[key]):
-            if any(a != b and "<" not in str(a) for a, b in zip(part, old[key], strict=True)):
-                return False
-        elif old.get(key) != part:
-            return False
-    return True
+            return isinstance(past, dict) and part.keys() <= past.keys()
+        if isinstance(part, list) and isinstance(past, list) and len(part) == len(past):
+            return all(a == b or "<" in str(a) for a, b in zip(part, past, strict=True))
+        return bool(part == past)
+
+    return all(same(part, old.get(key, {} if isinstance(part, dict) else None)) for key, part in new.items())
 
 
 def install(way: Start, kind_name: str, *, config: Path | None, name: str | None, write: bool) -> dict[str, Any]:
@@ -173,7 +172,8 @@ def install(way: Start, kind_name: str, *, config: Path | None, name: str | None
             raise StudyError("there is no file to write to", fix="give --config FILE")
         return {"file": "", "key": kind.key, "name": chosen, "entry": entry, "does": "print"}
     file = kind.path(config)
-    with _one_writer(write):
+    # Whoever writes waits for the other who does: both change one file and one journal.
+    with locking(_journal_file()) if write else nullcontext():
         text = _text(file)
         old = entries(text, kind, file).get(chosen)
         rows = _journal()
@@ -207,19 +207,16 @@ def uninstall(identifier: str, kind_name: str, *, config: Path | None, write: bo
     """
     kind = client(kind_name)
     file = str(kind.path(config)) if config or kind.paths else None
-    with _one_writer(write):
+    with locking(_journal_file()) if write else nullcontext():
         rows = _journal()
-        mine = [
-            row
-            for row in rows
-            if row["client"] == kind_name and row["id"] == identifier and file in (None, row["file"])
-        ]
+        wanted = kind_name, identifier
+        mine = [row for row in rows if (row["client"], row["id"]) == wanted and file in (None, row["file"])]
         if not mine:
             where = f" into {file}" if file else ""
             raise StudyError(f"{identifier} was not installed{where}", fix="see: study install --help")
         row = mine[-1]
         path, backup = Path(row["file"]), Path(row["backup"])
-        untouched = path.is_file() and _sha256(path) == row["after"] and (not row["backup"] or backup.is_file())
+        untouched = path.is_file() and sha256(path) == row["after"] and (not row["backup"] or backup.is_file())
         answer = {"file": row["file"], "name": row["name"], "does": "restore" if untouched else "take out the entry"}
         if untouched and write:
             if row["backup"]:
@@ -240,11 +237,6 @@ def uninstall(identifier: str, kind_name: str, *, config: Path | None, write: bo
     return answer
 
 
-def _one_writer(write: bool) -> AbstractContextManager[object]:
-    """Whoever writes waits for the other who does: both change one file and one journal."""
-    return locking(_journal_file()) if write else nullcontext()
-
-
 def _text(file: Path) -> str:
     require_regular(file)
     try:
@@ -259,10 +251,6 @@ def _backup(file: Path) -> str:
         return ""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
     return str(shutil.copy2(file, file.with_name(f"{file.name}.{stamp}.bak")))
-
-
-def _sha256(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _journal_file() -> Path:

@@ -29,45 +29,36 @@ GONE = "gone"
 _ENCODER = json.JSONEncoder(default=vars, ensure_ascii=False)
 
 
-def _union(parents: list[int], first: int, second: int) -> None:
-    parents[_root(parents, second)] = _root(parents, first)
-
-
-def _root(parents: list[int], row: int) -> int:
-    while parents[row] != row:
-        parents[row] = row = parents[parents[row]]
-    return row
-
-
 def clusters(records: Sequence[Record]) -> list[list[int]]:
     """Rows of `records` that are one server, each group in order. A user's own entries stay alone."""
-    parents = list(range(len(records)))
-    others = [row for row, record in enumerate(records) if record.source != MINE]
+    from scipy.cluster.hierarchy import DisjointSet  # only a sync needs it, and loading it takes a while
+
+    joined = DisjointSet(range(len(records)))
     first: dict[Any, int] = {}
-    for row in others:
-        record = records[row]
+    places = defaultdict(list)
+    for row, record in enumerate(records):
+        if record.source == MINE:
+            continue
+        place = record.repository, record.subfolder
         for package in record.packages:
             keys: list[Any] = [package.key] if package.vouched else []
             # A claim that nobody checked joins entries of one repository only.
-            keys += [(package.key, record.repository, record.subfolder)] if record.repository else []
+            keys += [(package.key, *place)] if record.repository else []
             for key in keys:
-                _union(parents, first.setdefault(key, row), row)
-    places = defaultdict(list)
-    for row in others:
-        if records[row].repository and records[row].owns:
-            places[records[row].repository, records[row].subfolder].append(row)
-    roots = {address: {_root(parents, row) for row in rows} for address, rows in places.items()}
-    for address, rows in places.items():
-        by_source = defaultdict(set)
-        for row in rows:
-            by_source[records[row].source].add(_root(parents, row))
-        if len(roots[address]) > 1 and all(len(roots_of_source) == 1 for roots_of_source in by_source.values()):
-            for row in rows[1:]:
-                _union(parents, rows[0], row)
-    groups = defaultdict(list)
-    for row in range(len(records)):
-        groups[_root(parents, row)].append(row)
-    return sorted(groups.values())
+                joined.merge(first.setdefault(key, row), row)
+        if record.repository and record.owns:
+            places[place].append(row)
+    for rows in places.values():
+        groups = {(records[row].source, joined[row]) for row in rows}
+        if len(groups) == len({source for source, _ in groups}):
+            for row in rows:
+                joined.merge(rows[0], row)
+    return sorted(sorted(group) for group in joined.subsets())
+
+
+def ways(server: Mapping[Any, Any]) -> list[dict[str, Any]]:
+    """The ways to start a server (a row of `COLUMNS`): its packages, which have a `registry`, and its addresses."""
+    return [*json.loads(server["packages"]), *json.loads(server["remotes"])]
 
 
 def servers(
@@ -86,15 +77,16 @@ def servers(
     """
     rank = {source: position for position, source in enumerate(order)}
     records = [_doubted(item) if (item.source, item.key) in notes else item for item in records]
-    groups = [
-        sorted((records[row] for row in rows), key=lambda item: (rank[item.source], item.key))
-        for rows in clusters(records)
-    ]
+
+    def place(record: Record) -> tuple[int, str]:
+        return rank[record.source], record.key
+
+    groups = [sorted((records[row] for row in rows), key=place) for rows in clusters(records)]
     claims: dict[str, list[bool]] = defaultdict(list)
     for group in groups:
         claims[_repository_name(group)].append(_vouched(group))
     rows, used = [], set()
-    for group in sorted(groups, key=lambda group: (rank[group[0].source], group[0].key)):
+    for group in sorted(groups, key=lambda group: place(group[0])):
         server = _server(group, notes)
         address = _repository_name(group)
         # The repository's name is for its only server, or the only one that a source vouches for.
@@ -149,7 +141,7 @@ def _server(group: Sequence[Record], notes: Mapping[tuple[str, str], str]) -> di
     row["tags"] = _json(sorted({tag for item in group for tag in item.tags if tag}))
     noted = {note for item in group if (note := notes.get((item.source, item.key)))}
     row["notes"] = _json(sorted(noted | aside))
-    row["packages"], row["remotes"] = _json(_packages(group)), _json(_remotes(group))
+    row |= {kind: _json(_ways(group, kind)) for kind in ("packages", "remotes")}
     row["members"] = _json([[item.source, item.key] for item in group])
     row["provenance"] = _json(provenance)
     row["sha256_description"], row["sha256_tools"] = sha256(row["description"]), sha256(row["tools"])
@@ -159,38 +151,25 @@ def _server(group: Sequence[Record], notes: Mapping[tuple[str, str], str]) -> di
 def _doubted(record: Record) -> Record:
     """An entry whose packages and addresses nobody vouches for any more."""
     packages = tuple(replace(package, vouched=False) for package in record.packages)
-    return replace(
-        record, packages=packages, remotes=tuple(replace(remote, vouched=False) for remote in record.remotes)
-    )
+    remotes = tuple(replace(remote, vouched=False) for remote in record.remotes)
+    return replace(record, packages=packages, remotes=remotes)
 
 
-def _packages(group: Sequence[Record]) -> list[dict[str, Any]]:
-    """The packages, one per name, the ones vouched for first; of equals the first that names a version."""
-    by_key: dict[str, list[tuple[str, Package]]] = defaultdict(list)
+def _ways(group: Sequence[Record], kind: str) -> list[dict[str, Any]]:
+    """The packages or remotes, one per name or address, the ones vouched for first; of equals the first that names a
+    version. `vouched`: the sources that vouch for it; `failed`: which others could not start it."""
+    by_key: dict[Any, list[tuple[str, Package | Remote]]] = defaultdict(list)
     for item in group:
-        for package in item.packages:
-            by_key[package.key].append((item.source, package))
+        for way in getattr(item, kind):
+            by_key[way.key].append((item.source, way))
     values = []
     for pairs in by_key.values():
-        source, package_of_pair = next((pair for pair in pairs if pair[1].version), pairs[0])
-        values.append(vars(package_of_pair) | {"source": source} | _by_source(pairs))
-    return sorted(values, key=lambda value: (not value["vouched"], not value["version"]))
-
-
-def _remotes(group: Sequence[Record]) -> list[dict[str, Any]]:
-    by_address: dict[tuple[str, str], list[tuple[str, Remote]]] = defaultdict(list)
-    for item in group:
-        for remote in item.remotes:
-            by_address[remote.transport, remote.url].append((item.source, remote))
-    values = [vars(pairs[0][1]) | _by_source(pairs) for pairs in by_address.values()]
-    return sorted(values, key=lambda value: not value["vouched"])
-
-
-def _by_source(pairs: Sequence[tuple[str, Package | Remote]]) -> dict[str, list[str]]:
-    """Which sources vouch for a way to start, and which others could not start it."""
-    vouched = {source for source, way in pairs if way.vouched}
-    failed = {source for source, way in pairs if way.failed}
-    return {"vouched": sorted(vouched), "failed": sorted(failed - vouched)}
+        source, chosen = next((pair for pair in pairs if getattr(pair[1], "version", "")), pairs[0])
+        vouched = {name for name, way in pairs if way.vouched}
+        failed = {name for name, way in pairs if way.failed} - vouched
+        value = vars(chosen) | ({"source": source} if isinstance(chosen, Package) else {})
+        values.append(value | {"vouched": sorted(vouched), "failed": sorted(failed)})
+    return sorted(values, key=lambda value: (not value["vouched"], not value.get("version")))
 
 
 def _with_tombstones(frame: pd.DataFrame, gone: pd.DataFrame | None) -> pd.DataFrame:

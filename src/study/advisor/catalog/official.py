@@ -60,10 +60,8 @@ def address(url: str | None, settings: Registry) -> str:
     chosen = (url or os.environ.get(ADDRESS) or settings.url).rstrip("/")
     parts = urlsplit(chosen)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or "@" in parts.netloc:
-        fix = f"give the registry's address: --url https://..., or set {ADDRESS}"
-        raise StudyError(
-            f"{chosen!r:.80} is no address of a registry" if chosen else "the registry's address is not known", fix=fix
-        )
+        reason = f"{chosen!r:.80} is no address of a registry" if chosen else "the registry's address is not known"
+        raise StudyError(reason, fix=f"give the registry's address: --url https://..., or set {ADDRESS}")
     return chosen
 
 
@@ -102,9 +100,8 @@ def _begin(state: Progress, settings: Registry, full: bool) -> Progress:
         since = _date(state.watermark) - timedelta(seconds=settings.overlap)
         return replace(state, began=now(), since=since.strftime("%Y-%m-%dT%H:%M:%SZ"))
     if state.full and (waited := (_date(now()) - _date(state.full)).total_seconds()) < settings.full_every:
-        fix = f"wait {settings.full_every - waited:.0f} seconds" + (
-            ", or sync without --full" if state.watermark else ""
-        )
+        fix = f"wait {settings.full_every - waited:.0f} seconds"
+        fix += ", or sync without --full" if state.watermark else ""
         raise StudyError(f"the last full poll began {waited:.0f} seconds ago", file=state.url, fix=fix)
     started = replace(state, began=now(), full=now(), since="")
     _save(started)  # a poll that fails counts, too
@@ -132,11 +129,13 @@ def _all_pages(session: requests.Session, state: Progress, settings: Sources) ->
         entries, cursor = _parsed(body, target)
         # As it came: an entry that holds what no file may hold is refused by itself, by `_batch`.
         write_text(_page(state.pages), text := json.dumps(entries, separators=(",", ":")))
-        counts = {"pages": state.pages + 1, "entries": state.entries + len(entries), "bytes": state.bytes + len(text)}
-        state = replace(state, cursor=cursor, pages=counts["pages"], entries=counts["entries"], bytes=counts["bytes"])
+        read, size = state.entries + len(entries), state.bytes + len(text)
+        state = replace(state, cursor=cursor, pages=state.pages + 1, entries=read, bytes=size)
         _save(state)
         bounds = {"pages": registry.pages, "entries": registry.entries, "bytes": settings.limits.archive}
-        over = [f"has more than {most} {what}" for what, most in bounds.items() if counts[what] + bool(cursor) > most]
+        over = [
+            f"has more than {most} {what}" for what, most in bounds.items() if vars(state)[what] + bool(cursor) > most
+        ]
         over += [f"repeats the cursor {cursor!r:.60}"] if cursor and cursor in seen else []
         if over:
             _save(_forget_pages(state))
@@ -192,9 +191,8 @@ def _parsed(body: bytes, target: str) -> tuple[list[Any], str]:
         if not isinstance(entries, list) or not isinstance(cursor, str) or len(cursor) > 4000:
             raise TypeError("`servers` is no list, or the cursor no text")
     except BAD as error:
-        raise StudyError(
-            f"not a list of servers ({type(error).__name__}: {error})", file=target, fix="check the address"
-        ) from error
+        reason = f"not a list of servers ({type(error).__name__}: {error})"
+        raise StudyError(reason, file=target, fix="check the address") from error
     return entries, cursor
 
 
@@ -252,9 +250,8 @@ def _load(url: str) -> Progress:
     except FileNotFoundError:
         return Progress(url)
     except (ValueError, TypeError) as error:
-        raise StudyError(
-            f"cannot be read ({error})", file=path, fix="remove the file; the next poll is a full one"
-        ) from error
+        fix = "remove the file; the next poll is a full one"
+        raise StudyError(f"cannot be read ({error})", file=path, fix=fix) from error
     return state if state.url == url else Progress(url)
 
 

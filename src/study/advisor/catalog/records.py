@@ -10,11 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
+
+from pydantic import TypeAdapter
 
 from study.base.errors import printable
 
@@ -133,6 +135,11 @@ class Remote:
     vouched: bool = False
     failed: bool = False
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """What names it."""
+        return self.transport, self.url
+
 
 @dataclass(frozen=True)
 class Tool:
@@ -173,19 +180,10 @@ class Record:
     @classmethod
     def of_json(cls, text: str) -> Record:
         """What `to_json` wrote."""
-        value = json.loads(text)
+        return _RECORD.validate_json(text)
 
-        def variables(items: Iterable[Mapping[str, Any]]) -> tuple[Variable, ...]:
-            return tuple(Variable(**item) for item in items)
 
-        packages = tuple(
-            Package(**item | {"arguments": tuple(item["arguments"]), "variables": variables(item["variables"])})
-            for item in value["packages"]
-        )
-        remotes = tuple(Remote(**item | {"headers": variables(item["headers"])}) for item in value["remotes"])
-        tools = tuple(Tool(**item) for item in value["tools"])
-        parts = {"tags": tuple(value["tags"]), "tools": tools, "packages": packages, "remotes": remotes}
-        return cls(**value | parts)
+_RECORD = TypeAdapter(Record)
 
 
 def sha256(text: str) -> str:

@@ -74,9 +74,8 @@ def _package(item: Mapping[str, Any], vouched: bool) -> Package:
     for entry in one(item, "runtimeArguments", "runtime_arguments") or []:
         name, text = entry.get("name"), str(entry.get("value") or "")
         if registry == "oci" and name in ("-e", "--env"):
-            values.append(
-                _variable({"name": text.partition("=")[0], "value": text.partition("=")[2], "isRequired": True})
-            )
+            name, _, text = text.partition("=")
+            values.append(_variable({"name": name, "value": text, "isRequired": True}))
         elif (name or text) not in ("-y", "-i", "--rm", "run"):
             raise RefusedError("asks the runtime for an option", name or text)
     for entry in one(item, "packageArguments", "package_arguments") or []:

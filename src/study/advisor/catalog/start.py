@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from study.advisor.catalog import checks
-from study.advisor.catalog.merge import GONE
+from study.advisor.catalog import checks, merge
 from study.advisor.catalog.records import VERSIONS, package_key
 from study.base.errors import StudyError
 
@@ -52,40 +51,36 @@ def start(
     asked which repository it names. Raises StudyError: gone, nothing to start, not verified, no version, or a package
     of another repository (unless its `method` is named).
     """
-    name = server["id"]
-    if server["status"] == GONE:
+    name, repository = server["id"], server["repository"]
+    if server["status"] == merge.GONE:
         fix = f"see {server['moved_to']}" if server["moved_to"] else "choose another server"
         raise StudyError(f"{name} is gone from its sources", fix=fix)
     ways = _ways(server, method)
-    if ways and unverified and not ways[0][1]["vouched"]:
+    if ways and unverified and not ways[0]["vouched"]:
         # One that cannot be asked stays what it is: not verified.
-        checks.ask_all([(kind, item["identifier"]) for kind, item in ways if kind != "remote"])
+        checks.ask_all((item["registry"], item["identifier"]) for item in ways if "registry" in item)
         ways = _ways(server, method)
+    documented = f"see {repository or 'its documentation'}"
     if not ways:
-        repository = server["repository"] or "its documentation"
-        reason = f"no source says how to start {name}" + (f" with {method}" if method else "")
-        raise StudyError(reason, fix=f"see {repository}")
-    kind, item = ways[0]
+        raise StudyError(f"no source says how to start {name}" + (f" with {method}" if method else ""), fix=documented)
+    item = ways[0]
+    kind, what = _method(item), item.get("identifier") or item["url"]
     if not item["vouched"] and not unverified:
-        what = item.get("identifier") or item["url"]
-        reason = f"not verified: no source vouches that {what} belongs to {name}"
         notes = json.loads(server["notes"])
+        reason = f"not verified: no source vouches that {what} belongs to {name}"
         reason += f" ({'; '.join(notes)})" if notes else ""
         raise StudyError(reason, fix="check it yourself, then give --unverified")
     if method is None and not item["vouched"] and _foreign(server, item):
-        reason = f"{item['identifier']} on {kind} is of {_check(item).repository}, not of {server['repository']}"
-        raise StudyError(reason, fix=f"see {server['repository']}; --with {kind} takes it all the same")
+        reason = f"{what} on {kind} is of {_check(item).repository}, not of {repository}"
+        raise StudyError(reason, fix=f"see {repository}; --with {kind} takes it all the same")
     if kind == "remote":
-        return _remote(name, item)
-    pinned = version or item["version"] or latest_version(kind, item["identifier"])
+        return _start(name, item)
+    pinned = version or item["version"] or latest_version(kind, what)
     if _useless(item) and _check(item).found:
-        reason = f"{item['identifier']} on {kind} has no program to start"
-        raise StudyError(reason, fix=f"see {server['repository'] or 'its documentation'}")
+        raise StudyError(f"{what} on {kind} has no program to start", fix=documented)
     if not VERSIONS[kind].fullmatch(pinned):
-        raise StudyError(
-            f"not an exact version of {item['identifier']}: {pinned!r:.80}", fix="give --version with an exact one"
-        )
-    return _program(name, kind, item, pinned)
+        raise StudyError(f"not an exact version of {what}: {pinned!r:.80}", fix="give --version with an exact one")
+    return _start(name, item, pinned)
 
 
 def known_start(server: Mapping[str, Any], *, claimed: bool = False) -> Start | None:
@@ -94,23 +89,23 @@ def known_start(server: Mapping[str, Any], *, claimed: bool = False) -> Start | 
     `claimed`: also a way that nobody vouches for, if its package is there and names the server's repository. Nobody is
     asked for a version: where no source and no check names one, the command has none.
     """
-    ways = [] if server["status"] == GONE else _ways(server, None)
+    ways = [] if server["status"] == merge.GONE else _ways(server, None)
     if not ways:
         return None
-    kind, item = ways[0]
-    if kind == "remote":
-        return _remote(server["id"], item) if item["vouched"] else None
-    check = _check(item)
+    item, check = ways[0], _check(ways[0])
     same = claimed and check.found and check.repository and check.repository == server["repository"]
     if _useless(item) or not (item["vouched"] or same):
         return None
-    return _program(server["id"], kind, item, item["version"] or check.version)
+    return _start(server["id"], item, item.get("version") or check.version)
+
+
+def _method(item: Mapping[str, Any]) -> str:
+    """Which of `METHODS` a way to start is."""
+    return str(item.get("registry", "remote"))
 
 
 def _check(item: Mapping[str, Any]) -> checks.Check:
-    if "registry" not in item:  # an address
-        return checks.Check()
-    return checks.read_checks().get(package_key(item["registry"], item["identifier"]), checks.Check())
+    return checks.read_checks().get(checks.key_of(item), checks.Check())
 
 
 def _useless(item: Mapping[str, Any]) -> bool:
@@ -125,57 +120,50 @@ def _foreign(server: Mapping[str, Any], item: Mapping[str, Any]) -> bool:
     return bool(named and server["repository"]) and named != server["repository"]
 
 
-def _ways(server: Mapping[str, Any], method: str | None) -> list[tuple[str, dict[str, Any]]]:
+def _ways(server: Mapping[str, Any], method: str | None) -> list[dict[str, Any]]:
     """The ways to start a server: first what a source vouches for, then what is not known to be missing or another's,
     then whose version is named or can be asked for."""
-    ways = [(item["registry"], item) for item in json.loads(server["packages"])]
-    ways += [("remote", item) for item in json.loads(server["remotes"])]
-    ways = [way for way in ways if method in (None, way[0])]
 
-    def order(way: tuple[str, dict[str, Any]]) -> tuple[bool, bool, bool]:
-        kind, item = way
+    def order(item: Mapping[str, Any]) -> tuple[bool, bool, bool]:
         missing = _useless(item) or (not item["vouched"] and _foreign(server, item))
-        return not item["vouched"], missing, kind == "oci" and not item["version"]
+        return not item["vouched"], missing, _method(item) == "oci" and not item["version"]
 
-    return sorted(ways, key=order)
-
-
-def _remote(name: str, item: Mapping[str, Any]) -> Start:
-    values, optional = _values(item["headers"])
-    fill = _fill([item["url"], *values.values()])
-    return Start(name, "remote", "", (), item["url"], item["transport"], values, fill, optional, tuple(item["vouched"]))
+    return sorted((item for item in merge.ways(server) if method in (None, _method(item))), key=order)
 
 
-def _program(name: str, kind: str, item: Mapping[str, Any], version: str) -> Start:
-    """`version`: an exact one, or empty for none."""
-    identifier, binary, words = item["identifier"], item["binary"] or _check(item).binary, item["arguments"]
-    values, optional = _values(item["variables"])
-    if kind == "npm":
-        pinned = f"{identifier}@{version}" if version else identifier
-        command, front = "npx", ["-y", *(["-p"] if binary else []), pinned, *([binary] if binary else [])]
-    elif kind == "pypi":
-        pinned = f"{identifier}{'==' if binary else '@'}{version}" if version else identifier
-        command, front = "uvx", ["--from", pinned, binary] if binary else [pinned]
-        front = [*(word for bound in _check(item).within for word in ("--with", bound)), *front]
-    else:
-        mark = "@" if version.startswith("sha256:") else ":"
-        image = f"{identifier}{mark}{version}" if version else identifier
-        command, front = "docker", ["run", "-i", "--rm", *(word for each in values for word in ("-e", each)), image]
-    args = (*front, *words)
-    fill = _fill([*words, *values.values()])
-    return Start(name, kind, command, args, "", "", values, fill, optional, tuple(item["vouched"]))
-
-
-def _values(variables: Sequence[Mapping[str, Any]]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """What is written for each variable (a placeholder where the user must fill in), and the optional names."""
-    written = {
-        item["name"]: item["value"] or f"<{item['name']}>" for item in variables if item["value"] or item["required"]
+def _start(name: str, item: Mapping[str, Any], version: str = "") -> Start:
+    """A way as a start; `version`: of its package, an exact one, or empty for none."""
+    variables, words = item["headers"] if "url" in item else item["variables"], item.get("arguments", ())
+    # Where the user must fill in, a placeholder is written.
+    values = {
+        each["name"]: each["value"] or f"<{each['name']}>" for each in variables if each["value"] or each["required"]
     }
-    return written, tuple(item["name"] for item in variables if item["name"] not in written)
+    optional = tuple(each["name"] for each in variables if each["name"] not in values)
+    url, transport = item.get("url", ""), item.get("transport", "")
+    fill = dict.fromkeys(
+        found for text in (*words, url, *values.values()) for found in re.findall(r"<([\w.-]+)>", text)
+    )
+    command, front = ("", []) if url else _command(item, version, values)
+    args = (*front, *words)
+    return Start(
+        name, _method(item), command, args, url, transport, values, tuple(fill), optional, tuple(item["vouched"])
+    )
 
 
-def _fill(texts: Sequence[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for text in texts for name in re.findall(r"<([\w.-]+)>", text)))
+def _command(item: Mapping[str, Any], version: str, variables: Iterable[str]) -> tuple[str, list[str]]:
+    """The program that starts a package, and the words before the package's own."""
+    identifier, check = item["identifier"], _check(item)
+    binary = item["binary"] or check.binary
+    if item["registry"] == "npm":
+        pinned = f"{identifier}@{version}" if version else identifier
+        return "npx", ["-y", "-p", pinned, binary] if binary else ["-y", pinned]
+    if item["registry"] == "pypi":
+        pinned = f"{identifier}{'==' if binary else '@'}{version}" if version else identifier
+        bounds = [word for bound in check.within for word in ("--with", bound)]
+        return "uvx", [*bounds, *(["--from", pinned, binary] if binary else [pinned])]
+    mark = "@" if version.startswith("sha256:") else ":"
+    image = f"{identifier}{mark}{version}" if version else identifier
+    return "docker", ["run", "-i", "--rm", *(word for each in variables for word in ("-e", each)), image]
 
 
 def latest_version(kind: str, identifier: str) -> str:

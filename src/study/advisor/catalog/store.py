@@ -101,9 +101,8 @@ def read(version: Path | None, table: str) -> pd.DataFrame:
     try:
         return pd.DataFrame(json.loads(gzip.decompress(path.read_bytes())))
     except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise StudyError(
-            f"the catalogue does not load: {error}", file=path, fix=f"remove the folder, then {_FIX}"
-        ) from error
+        fix = f"remove the folder, then {_FIX}"
+        raise StudyError(f"the catalogue does not load: {error}", file=path, fix=fix) from error
 
 
 def commit(batches: Sequence[Batch], settings: Sources) -> dict[str, Any]:
@@ -120,18 +119,15 @@ def commit(batches: Sequence[Batch], settings: Sources) -> dict[str, Any]:
         counts[batch.source] |= {"refused": dict(Counter(item.what for item in batch.refused))}
     table = table.sort_values(["source", "key"], ignore_index=True)
     alive = table[table["gone"] == ""]
-    notes = {
-        (source, key): note
-        for source, key, note in zip(alive["source"], alive["key"], alive["note"], strict=True)
-        if note
-    }
     fresh = {(batch.source, record.key): record for batch in batches for record in batch.records}
-    records = [
-        fresh.get((source, key)) or Record.of_json(text)
-        for source, key, text in zip(alive["source"], alive["key"], alive["record"], strict=True)
-    ]
+    notes, records = {}, []
+    for source, key, note, text in alive[["source", "key", "note", "record"]].itertuples(index=False):
+        record = fresh.get((source, key)) or Record.of_json(text)
+        records += [record] if record.status != "deleted" else []
+        if note:
+            notes[source, key] = note
     old = read(before, "servers")
-    merged = servers([item for item in records if item.status != "deleted"], settings.order, notes, old, when)
+    merged = servers(records, settings.order, notes, old, when)
     living = merged[merged["status"] != GONE]
     totals = {"entries": len(alive), "servers": len(living), "tombstones": len(merged) - len(living)}
     answer = {"sources": counts, **totals}
@@ -151,18 +147,16 @@ def _updated(table: pd.DataFrame, batch: Batch, when: str) -> tuple[pd.DataFrame
     mine = table["source"] == batch.source
     old: dict[str, Any] = {row["key"]: row for row in table[mine].to_dict("records")}
     latest = {record.key: record for record in batch.records}
-    rows: list[Any] = []
+    rows = []
     count = Counter(read=len(batch.records), new=0, changed=0, gone=0)
     for key, record in latest.items():
         text = record.to_json()
-        row = {"source": batch.source, "key": key, "sha256": sha256(text), "seen": when, "changed": when}
-        row |= {"gone": "", "note": "", "record": text}
+        row = dict(zip(RECORDS, (batch.source, key, sha256(text), when, when, "", "", text), strict=True))
         if (past := old.get(key)) is not None:
             equal = past["sha256"] == row["sha256"]
             note = past["note"] or ("" if equal else _changed_owner(Record.of_json(past["record"]), record, when))
-            row |= {"seen": past["seen"], "note": note}
             same = equal and not past["gone"]
-            row["changed"] = past["changed"] if same else when
+            row |= {"seen": past["seen"], "note": note, "changed": past["changed"] if same else when}
             count["changed"] += not same
         else:
             count["new"] += 1
@@ -239,5 +233,5 @@ def find(name: str, table: pd.DataFrame) -> dict[str, Any]:
         exact = alive[same | ends | packaged | member]
     if len(exact) == 1:
         return {str(key): value for key, value in exact.iloc[0].items()}
-    fix = "see: study catalog list WORD" if not len(exact) else f"one of: {', '.join(exact['id'][:5])}"
-    raise StudyError(f"{'no server' if not len(exact) else f'{len(exact)} servers'} of the name {name!r:.80}", fix=fix)
+    fix = f"one of: {', '.join(exact['id'][:5])}" if len(exact) else "see: study catalog list WORD"
+    raise StudyError(f"{f'{len(exact)} servers' if len(exact) else 'no server'} of the name {name!r:.80}", fix=fix)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from study.advisor.catalog import checks
+from study.advisor.catalog.merge import ways
 from study.base import paths
 from study.base.errors import StudyError
 from study.base.settings import read_settings
@@ -21,13 +22,9 @@ class _Rules:
     rules: Mapping[str, str]
 
 
-def rules() -> dict[str, re.Pattern[str]]:
-    """The rules of ``conf/catalog/rules.yaml``; StudyError for one that is no regular expression."""
-    return _compiled(paths.conf() / "catalog" / "rules.yaml")
-
-
 @cache
 def _compiled(file: Path) -> dict[str, re.Pattern[str]]:
+    """The rules of a file; StudyError for one that is no regular expression."""
     patterns = {}
     for name, pattern in read_settings(_Rules, file).rules.items():
         try:
@@ -41,15 +38,13 @@ def flags(server: Mapping[Any, Any]) -> list[str]:
     """The rules that a server's description or tools match, each with the place: ``secrets in tool read_file``."""
     texts = {"description": server["name"] + "\n" + server["description"]}
     texts |= {f"tool {tool['name']}": tool["name"] + "\n" + tool["description"] for tool in json.loads(server["tools"])}
-    return [
-        f"{name} in {field}" for field, text in texts.items() for name, rule in rules().items() if rule.search(text)
-    ]
+    rules = _compiled(paths.conf() / "catalog" / "rules.yaml").items()
+    return [f"{name} in {field}" for field, text in texts.items() for name, rule in rules if rule.search(text)]
 
 
 def sources_of(server: Mapping[Any, Any], what: str) -> list[str]:
     """The sources that vouch for a way to start a server (``vouched``), or that tried one in vain (``failed``)."""
-    ways = [*json.loads(server["packages"]), *json.loads(server["remotes"])]
-    return sorted({source for way in ways for source in way[what]})
+    return sorted({source for way in ways(server) for source in way[what]})
 
 
 def trust(server: Mapping[Any, Any]) -> dict[str, Any]:
@@ -88,11 +83,8 @@ def in_words(result: Mapping[str, Any]) -> str:
     parts += [f"did not start at {name}" for name in result["failed"]]
     parts += [f"official ({item['source']})"] if (item := result["official"]) else []
     parts += [f"{item['value']} ({item['source']})"] if (item := result["status"]) else []
-    parts += [
-        f"{name} {item['value']} ({item['source']})"
-        for name in ("licence", "stars", "updated")
-        if (item := result[name])
-    ]
+    for name in ("licence", "stars", "updated"):
+        parts += [f"{name} {item['value']} ({item['source']})"] if (item := result[name]) else []
     parts += [f"texts changed {result['text_changed']}"] if result["text_changed"] else []
     address = result["repository"]
     parts += [checks.in_words(key, checks.Check(**check), address) for key, check in result["checks"].items()]
