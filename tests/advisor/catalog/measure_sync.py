@@ -31,16 +31,6 @@ SYNC = ("catalog", "sync", *(word for name in NAMES for word in ("--source", nam
 ANSWER = ("recommend", "query a PostgreSQL database")
 
 
-def cost(root, mirror, words):
-    """Seconds of the processor and of the clock that a command of a new process takes."""
-    environment = os.environ | {"T2M_ROOT": str(root), MIRROR: str(mirror), "OMP_NUM_THREADS": "1"}
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run([sys.executable, "-m", "study", *words], env=environment, stdout=subprocess.DEVNULL, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    used = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-    return {"processor_s": used, "clock_s": time.perf_counter() - began}
-
-
 def changed(files, number):
     """The files of toolsdk with other descriptions in one entry of `1 / SHARE`, other entries each round."""
     entries = [name for name in sorted(files) if name.startswith("packages/") and name.endswith(".json")]
@@ -53,9 +43,14 @@ def changed(files, number):
 def measure():
     """Rows of step, round and both seconds."""
     root, rows = Path(tempfile.mkdtemp(prefix="measure_sync.")), []
+    environment = os.environ | {"T2M_ROOT": str(root), MIRROR: str(root / "mirror"), "OMP_NUM_THREADS": "1"}
 
     def step(name, number, words):
-        rows.append({"step": name, "round": number} | cost(root, root / "mirror", words))
+        before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+        subprocess.run([sys.executable, "-m", "study", *words], env=environment, stdout=subprocess.DEVNULL, check=True)
+        after, clock = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter() - began
+        used = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+        rows.append({"step": name, "round": number, "processor_s": used, "clock_s": clock})
         print(rows[-1], flush=True)
 
     try:

@@ -16,7 +16,7 @@ import yaml
 from study.advisor.catalog import store
 from study.advisor.catalog.archives import read_archive, tree_id
 from study.advisor.catalog.merge import servers
-from study.advisor.catalog.records import Package, Record, Refusal
+from study.advisor.catalog.records import Package, Record, Refusal, Remote
 from study.advisor.catalog.settings import Sources
 from study.advisor.catalog.store import Batch
 
@@ -79,9 +79,11 @@ def killed_at(module: Any, name: str) -> Iterator[None]:
             yield
 
 
-def row(*packages: Package, **more: Any) -> dict[str, Any]:
-    """A server of the catalogue that one source describes."""
-    about = {"description": "does", "repository": "github.com/o/n", "packages": packages} | more
+def row(*ways: Package | Remote, **more: Any) -> dict[str, Any]:
+    """A server of the catalogue that one source describes, with ways to start it."""
+    parts = {"packages": Package, "remotes": Remote}
+    about: dict[str, Any] = {name: tuple(way for way in ways if isinstance(way, kind)) for name, kind in parts.items()}
+    about |= {"description": "does", "repository": "github.com/o/n"} | more
     return servers([Record("toolsdk", "k", "n", **about)], ORDER, {}).iloc[0].to_dict()
 
 

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import subprocess
 import tarfile
 from dataclasses import replace
@@ -12,6 +13,7 @@ from study.advisor.catalog import archives, records
 from study.advisor.catalog.archived import READERS
 from study.advisor.catalog.archives import Archive
 from study.advisor.catalog.settings import Limits, Sources
+from study.advisor.catalog.trust import flags
 from study.base.errors import StudyError
 from tests.advisor.catalog.sources import pack
 from tests.advisor.loopback import Quiet, listening
@@ -120,12 +122,19 @@ def test_an_archive_is_downloaded_without_a_mirror(monkeypatch):
 
 
 @pytest.mark.mirror
-@pytest.mark.parametrize(("source", "count"), [("toolsdk", 4908), ("docker", 328), ("toolhive", 67)])
-def test_the_pinned_archives_are_what_they_were(source, count):
+@pytest.mark.parametrize(
+    ("source", "count", "tools", "flagged"),
+    [("toolsdk", 4908, 8010, 14), ("docker", 328, 755, 1), ("toolhive", 67, 1141, 0)],
+)
+def test_the_pinned_archives_are_what_they_were_and_so_many_tools_are_flagged(source, count, tools, flagged):
     settings = Sources.read()
     files = archives.archive_files(settings.archives[source], settings.limits)
     reader = records.Reader(source, settings.limits.text, settings.limits.tools)
     items = READERS[source](files, reader, settings.limits.file)
     assert len(items) == count
     assert [item for item in reader.refused if item.what in ("entry", "tool", "index")] == []
+    texts = [
+        {"name": "", "description": "", "tools": json.dumps([vars(tool)])} for item in items for tool in item.tools
+    ]
+    assert (len(texts), sum(bool(flags(text)) for text in texts)) == (tools, flagged)  # docs/advisor.md
     assert [records.Record.of_json(item.to_json()) for item in items] == items

@@ -199,7 +199,7 @@ def test_a_start_is_noted_of_what_a_catalogue_can_name():
     assert list(noted["npm:failed"]) == ["failed", "lacks"]
     checks.note(noted)
     away = Remote("http", "https://x.y/mcp", vouched=True)
-    assert list(checks.of(row(Package("npm", "@o/n", vouched=True), remotes=(away,)))) == ["npm:@o/n", away.url]
+    assert list(checks.of(row(Package("npm", "@o/n", vouched=True), away))) == ["npm:@o/n", away.url]
 
 
 def test_a_failed_start_is_noted_until_one_succeeds(answers, monkeypatch):

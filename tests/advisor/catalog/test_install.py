@@ -29,11 +29,6 @@ DIGEST = Package("oci", "mcp/n", "sha256:" + "0" * 64, vouched=True)
 AWAY = Remote("http", "https://x.y/mcp", (Variable("Authorization", value="Bearer <TOKEN>"),), vouched=True)
 
 
-def server(*ways):
-    packages = [way for way in ways if isinstance(way, Package)]
-    return row(*packages, remotes=tuple(way for way in ways if isinstance(way, Remote)))
-
-
 @pytest.mark.parametrize(
     ("way", "line", "fill"),
     [
@@ -47,7 +42,7 @@ def server(*ways):
     ],
 )
 def test_a_command_is_pinned_and_made_of_fields(way, line, fill):
-    command = start(server(way))
+    command = start(row(way))
     assert " ".join([command.command, *command.args]).strip() == line
     assert (command.fill, command.vouched) == (fill, ("toolsdk",))
     assert line or (command.url, command.transport, command.values) == ("https://x.y/mcp", "http", BEARER)
@@ -55,18 +50,20 @@ def test_a_command_is_pinned_and_made_of_fields(way, line, fill):
 
 def test_the_first_way_is_one_that_a_source_vouches_for_and_without_one_it_is_said_why():
     unknown = replace(PYPI, vouched=False)
-    assert start(server(unknown, IMAGE)).method == "oci"
-    assert start(server(replace(IMAGE, version=""), PYPI)).method == "pypi"
-    assert start(server(NPM, AWAY), method="remote").method == "remote"
-    assert start(server(unknown), unverified=True).vouched == ()
-    assert start(server(NPM), version="2.0.0").args[1] == "@o/n@2.0.0"
-    wrong = [(server(unknown), {}, "not verified: no source vouches that o-n belongs to o/n")]
-    wrong += [(server(unknown, IMAGE), {"method": "pypi"}, "not verified")]
-    wrong += [(server(), {}, r"no source says how to start o/n(?s:.*)github.com/o/n")]
-    wrong += [(server(NPM) | {"status": "gone", "moved_to": "o/m"}, {}, r"o/n is gone(?s:.*)see o/m")]
-    wrong += [(server(replace(IMAGE, version="")), {}, "no source names a version of mcp/n")]
+    assert start(row(unknown, IMAGE)).method == "oci"
+    assert start(row(replace(IMAGE, version=""), PYPI)).method == "pypi"
+    assert start(row(NPM, AWAY), method="remote").method == "remote"
+    assert start(row(unknown), unverified=True).vouched == ()
+    assert start(row(NPM), version="2.0.0").args[1] == "@o/n@2.0.0"
+    wrong = [
+        (row(unknown), {}, "not verified: no source vouches that o-n belongs to o/n"),
+        (row(unknown, IMAGE), {"method": "pypi"}, "not verified"),
+        (row(), {}, r"no source says how to start o/n(?s:.*)github.com/o/n"),
+        (row(NPM) | {"status": "gone", "moved_to": "o/m"}, {}, r"o/n is gone(?s:.*)see o/m"),
+        (row(replace(IMAGE, version="")), {}, "no source names a version of mcp/n"),
+    ]
     for version in ("latest", "^1.0.0", "1.0.0; id", "--x"):
-        wrong += [(server(NPM), {"version": version}, "not an exact version")]
+        wrong.append((row(NPM), {"version": version}, "not an exact version"))
     for about, how, reason in wrong:
         with pytest.raises(StudyError, match=reason):
             start(about, **how)
@@ -85,9 +82,9 @@ def test_a_version_that_no_source_names_is_asked_for(conf_root, answers, way, an
     answers[way.identifier] = answer
     if expected is None:
         with pytest.raises(StudyError, match=answer[1].strip() or "not an exact version"):
-            start(server(replace(way, version="")))
+            start(row(replace(way, version="")))
         return
-    assert any(word.endswith(expected) for word in start(server(replace(way, version=""))).args)
+    assert any(word.endswith(expected) for word in start(row(replace(way, version=""))).args)
     assert asked in answers.asked[-1]
 
 
@@ -106,7 +103,7 @@ def tree(folder):
 
 def install(way=NPM, client="cursor", config=None, name=None, **how):
     """Write a server, or what `start` made of it, into a client's file."""
-    way = way if not isinstance(way, Package | Remote) else start(server(way))
+    way = way if not isinstance(way, Package | Remote) else start(row(way))
     return clients.install(way, client, config=config, name=name, **{"write": True} | how)
 
 
@@ -157,7 +154,7 @@ def test_every_client_gets_its_entry_once_and_back(home, name, before):
 )
 def test_a_remote_server_has_each_clients_own_spelling(home, name, expected):
     header = "http_headers" if name == "codex" else "headers"
-    assert clients.client(name).entry(start(server(AWAY))) == expected | {header: BEARER}
+    assert clients.client(name).entry(start(row(AWAY))) == expected | {header: BEARER}
     for refuses, way in (("claude-desktop", AWAY), ("zed", replace(AWAY, transport="sse"))):
         with pytest.raises(StudyError, match="takes no remote server"):
             install(way, refuses)
@@ -185,10 +182,10 @@ def test_what_the_user_filled_in_stays_and_another_entry_is_never_replaced(home)
     value["mcpServers"]["n"]["args"][-1] = "/home/me"
     file.write_text(json.dumps(value))
     assert install()["does"] == "unchanged"
-    assert install(start(server(NPM), version="2.0.0"))["does"] == "replace"
+    assert install(start(row(NPM), version="2.0.0"))["does"] == "replace"
     entry = json.loads(file.read_text())["mcpServers"]["n"]
     assert (entry["env"]["KEY"], entry["args"][1]) == ("hunter2", "@o/n@2.0.0")
-    other = start(server(PYPI) | {"id": "p/n"})
+    other = start(row(PYPI) | {"id": "p/n"})
     with pytest.raises(StudyError, match="another entry 'n'"):
         install(other)
     assert install(other, name="p-n")["does"] == "add"
@@ -271,7 +268,7 @@ def test_only_regular_files_are_written(home, kind):
 
 
 def test_installations_at_one_moment_all_stand_in_file_and_journal(home):
-    file, names, way = home / "x.json", [f"n{number}" for number in range(12)], start(server(NPM))
+    file, names, way = home / "x.json", [f"n{number}" for number in range(12)], start(row(NPM))
     with ThreadPoolExecutor(len(names)) as pool:
         ways = [replace(way, id=name) for name in names]
         done = list(pool.map(lambda way: install(way, config=file, name=way.id)["does"], ways))

@@ -49,7 +49,7 @@ class Handler(Quiet):
             count = len(registry.asked)
             self.answer(200, {"servers": [entry(f"io.github.o/n{count}")], "metadata": {"nextCursor": f"c{count}"}})
         elif isinstance(step, int):
-            self.answer(step, b"no")
+            self.answer(step, b"no", Location="/v0.1/servers?limit=9")  # which answers, if it is followed
         elif step is not None:
             self.answer(200, step)
         else:

@@ -1,6 +1,5 @@
 """What is taken from a source, and what is refused: names, versions, words of commands, addresses, sizes, attacks."""
 
-import json
 import re
 import shlex
 from functools import partial
@@ -11,10 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from study.advisor.catalog import archived, server_json
-from study.advisor.catalog.archives import archive_files
 from study.advisor.catalog.commands import of_command
 from study.advisor.catalog.records import Reader, RefusedError, command_word, package, remote, repository, variable
-from study.advisor.catalog.settings import Sources
 from study.advisor.catalog.trust import flags, in_words, trust
 from study.base.errors import StudyError
 from tests.advisor.catalog.sources import record, row, take, toolsdk_entry, toolsdk_files
@@ -356,13 +353,3 @@ def test_a_broken_rule_is_named(conf_root):
     (conf_root / "conf" / "catalog" / "rules.yaml").write_text("rules: {bad: '('}\n")
     with pytest.raises(StudyError, match="bad"):
         flags(row())
-
-
-@pytest.mark.mirror
-def test_so_many_tools_of_the_pinned_archive_are_flagged():
-    settings = Sources.read()
-    files = archive_files(settings.archives["toolsdk"], settings.limits)
-    items = archived.toolsdk(files, Reader("toolsdk", 20_000, 500), settings.limits.file)
-    tools = [tool for item in items for tool in item.tools]
-    flagged = [tool.name for tool in tools if flags({"name": "", "description": "", "tools": json.dumps([vars(tool)])})]
-    assert (len(tools), len(flagged)) == (8010, 14)  # docs/advisor.md

@@ -118,7 +118,8 @@ def toolsdk(files: Files, reader: Reader, most: int) -> list[Record]:
 
 
 def _toolsdk(value: Mapping[str, Any], start: Mapping[str, bool]) -> Package:
-    kinds = {"node": "npm", "python": "pypi", "docker": "oci"}
+    runtime = value.get("runtime")
+    registry = {"node": "npm", "python": "pypi", "docker": "oci"}.get(str(runtime), runtime)
     # Without a program of their own, the listed arguments are names of options, not a command.
     binary = str(value.get("bin") or "")
     # Descriptions of variables are not read, and examples in them are no values.
@@ -126,15 +127,9 @@ def _toolsdk(value: Mapping[str, Any], start: Mapping[str, bool]) -> Package:
         variable(name, required=bool(about.get("required")), secret=bool(about.get("secret")))
         for name, about in (value.get("env") or {}).items()
     )
-    return package(
-        kinds.get(str(value.get("runtime")), value.get("runtime")),
-        value.get("packageName"),
-        value.get("packageVersion"),
-        binary=binary,
-        arguments=tuple(map(str, value.get("binArgs") or ())) if binary else (),
-        variables=variables,
-        **start,
-    )
+    arguments = tuple(map(str, value.get("binArgs") or ())) if binary else ()
+    parts: dict[str, Any] = {"binary": binary, "arguments": arguments, "variables": variables, **start}
+    return package(registry, value.get("packageName"), value.get("packageVersion"), **parts)
 
 
 def docker(files: Files, reader: Reader, most: int) -> list[Record]:

@@ -47,21 +47,17 @@ def archive_files(archive: Archive, limits: Limits) -> dict[str, bytes]:
         packed = Path(where).read_bytes()
     else:
         where = f"{UPSTREAM}/{archive.repository}/archive/{archive.commit}.tar.gz"
-        packed = _download(where, limits)
+        try:
+            packed = within(limits.seconds, lambda: fetched(where, limits.archive, _READ))
+        except (OSError, ValueError) as error:  # OSError: all that `requests` raises
+            fix = f"check the network, or set {MIRROR} to a folder that holds the archive"
+            raise StudyError(f"could not download ({type(error).__name__}: {error})", file=where, fix=fix) from error
     entries = read_archive(packed, where, most=limits.archive)
     for folder, expected in archive.folders.items():
         if (actual := tree_id(entries, folder)) != expected:
             raise StudyError(f"the tree of {folder!r} is {actual}, expected {expected}", file=where, fix=_DAMAGED)
     starts = tuple(f"{folder}/" for folder in archive.folders)
     return {name: content for name, (mode, content) in entries.items() if name.startswith(starts) and mode != "120000"}
-
-
-def _download(url: str, limits: Limits) -> bytes:
-    try:
-        return within(limits.seconds, lambda: fetched(url, limits.archive, _READ))
-    except (OSError, ValueError) as error:  # OSError: all that `requests` raises
-        fix = f"check the network, or set {MIRROR} to a folder that holds the archive"
-        raise StudyError(f"could not download ({type(error).__name__}: {error})", file=url, fix=fix) from error
 
 
 def fetched(address: str, most: int, seconds: float) -> bytes:

@@ -49,35 +49,22 @@ _UNREACHED = re.compile(r"Retrying|Could not fetch|connection|timed out", re.IGN
 
 @dataclass(frozen=True)
 class Check:
-    """What is known of one package or address.
+    """What is known of one package or address; days as ISO 8601, empty: never."""
 
-    Attributes:
-        asked: the day (ISO 8601) on which npm or pip was asked; empty: not yet.
-        found, version: whether there is such a package, and its latest version.
-        released: the day of that version, where npm says it.
-        repository: what the package itself names, as `records.repository` writes it.
-        deprecated: what its authors say instead of using it.
-        binary, library: its program, where it is not the one that npx or uvx runs; whether it has none.
-        within: of PyPI: versions of the MCP libraries that it was written for, as ``mcp~=1.6``.
-        started, tools, seconds: the day of a start on this machine, the tools listed then, and the time to that list.
-        failed: the day on which it did not start on this machine, if it has not started since.
-        lacks: variables and options that it then spoke of, and that it had not been given.
-    """
-
-    asked: str = ""
-    found: bool = True
-    version: str = ""
-    released: str = ""
-    repository: str = ""
-    deprecated: str = ""
-    binary: str = ""
-    library: bool = False
-    within: tuple[str, ...] = ()
-    started: str = ""
-    tools: int = 0
-    seconds: float = 0.0
-    failed: str = ""
-    lacks: str = ""
+    asked: str = ""  # the day on which npm or pip was asked
+    found: bool = True  # whether there is such a package
+    version: str = ""  # the latest
+    released: str = ""  # the day of that version, where npm says it
+    repository: str = ""  # what the package itself names, as `records.repository` writes it
+    deprecated: str = ""  # what its authors say instead of using it
+    binary: str = ""  # its program, where it is not the one that npx or uvx runs
+    library: bool = False  # whether it has no program
+    within: tuple[str, ...] = ()  # of PyPI: versions of the MCP libraries that it was written for, as ``mcp~=1.6``
+    started: str = ""  # the day of a start on this machine
+    tools: int = 0  # listed then
+    seconds: float = 0.0  # to that list
+    failed: str = ""  # the day on which it did not start on this machine, if it has not started since
+    lacks: str = ""  # variables and options that it then spoke of, and that it had not been given
 
 
 def today() -> str:

@@ -20,30 +20,21 @@ def _names(text: str) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Runner:
-    """A program that starts packages.
+    """A program that starts packages, and its options.
 
-    Attributes:
-        registry: of `PACKAGES`.
-        flags: options without a value.
-        valued: options with a value, in the same word (``--name=value``, ``-e1``) or the next one.
-        named: options whose value is the package; the word after the options is then its program.
-        elsewhere: options after which a package comes from elsewhere, or no package is started.
-        orders: the words that must stand before the package; of several ways one.
-        prefix: what stands before a package's name.
-        letters: whether -it is -i -t, and -p3.12 an option with its value. Those without read --flag=word as the
-            flag and a word, and after an option with a value still take a word with a dash for an option, or refuse it.
-        throughout: whether options are read behind the package, too, up to --.
+    `letters`: whether -it is -i -t, and -p3.12 an option with its value. Those without read --flag=word as the flag and
+    a word, and after an option with a value still take a word with a dash for an option, or refuse it.
     """
 
-    registry: str
-    flags: frozenset[str]
-    valued: frozenset[str]
-    named: frozenset[str] = frozenset()
-    elsewhere: frozenset[str] = frozenset()
-    orders: tuple[tuple[str, ...], ...] = ((),)
-    prefix: str = ""
+    registry: str  # of `PACKAGES`
+    flags: frozenset[str]  # without a value
+    valued: frozenset[str]  # with a value, in the same word (``--name=value``, ``-e1``) or the next one
+    named: frozenset[str] = frozenset()  # whose value is the package; the word after the options is then its program
+    elsewhere: frozenset[str] = frozenset()  # after which a package comes from elsewhere, or no package is started
+    orders: tuple[tuple[str, ...], ...] = ((),)  # the words that must stand before the package; of several ways one
+    prefix: str = ""  # before a package's name
     letters: bool = True
-    throughout: bool = False
+    throughout: bool = False  # whether options are read behind the package, too, up to --
 
 
 # Options whose values may begin with a dash all the same.

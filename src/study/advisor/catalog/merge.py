@@ -98,13 +98,13 @@ def servers(
         server["id"] = next((name for name in choices if name not in used), f"{group[0].source}:{group[0].key}")
         used.add(server["id"])
         rows.append(server)
-    if gone is not None:
-        watched = ["sha256_description", "sha256_tools"]
-        rows_before = {row["id"]: row for row in gone[["id", *watched, "text_changed"]].to_dict("records")}
-        for server in rows:
-            if (past := rows_before.get(server["id"])) is not None:
-                same = all(past[name] == server[name] for name in watched)
-                server["text_changed"] = past["text_changed"] if same else when
+    gone = pd.DataFrame(columns=list(COLUMNS)) if gone is None else gone
+    watched = ["sha256_description", "sha256_tools"]
+    rows_before = {row["id"]: row for row in gone[["id", *watched, "text_changed"]].to_dict("records")}
+    for server in rows:
+        if (past := rows_before.get(server["id"])) is not None:
+            same = all(past[name] == server[name] for name in watched)
+            server["text_changed"] = past["text_changed"] if same else when
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
     return _with_tombstones(frame, gone).sort_values("id", ignore_index=True)
 
@@ -172,9 +172,7 @@ def _ways(group: Sequence[Record], kind: str) -> list[dict[str, Any]]:
     return sorted(values, key=lambda value: (not value["vouched"], not value.get("version")))
 
 
-def _with_tombstones(frame: pd.DataFrame, gone: pd.DataFrame | None) -> pd.DataFrame:
-    if gone is None or gone.empty:
-        return frame
+def _with_tombstones(frame: pd.DataFrame, gone: pd.DataFrame) -> pd.DataFrame:
     lost = gone[~gone["id"].isin(frame["id"])].copy()
     holders = {
         tuple(member): name

@@ -34,23 +34,15 @@ _RESUME = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Progress:
-    """What is known of a registry between polls, and of a poll under way.
+    """What is known of a registry between polls, and (from `began` on) of a poll under way."""
 
-    Attributes:
-        url: the registry's address; another one starts from nothing.
-        watermark: the latest `updatedAt` seen in a finished poll; empty before the first.
-        full: when the last full poll began.
-        began, since, cursor: of the poll under way.
-        pages, entries, bytes: counts of what lies on disk of the poll under way.
-    """
-
-    url: str
-    watermark: str = ""
-    full: str = ""
+    url: str  # the registry's address; another one starts from nothing
+    watermark: str = ""  # the latest `updatedAt` seen in a finished poll; empty before the first
+    full: str = ""  # when the last full poll began
     began: str = ""
     since: str = ""
     cursor: str = ""
-    pages: int = 0
+    pages: int = 0  # that lie on disk, with so many entries and bytes
     entries: int = 0
     bytes: int = 0
 

@@ -193,16 +193,12 @@ def sha256(text: str) -> str:
 
 @dataclass
 class Reader:
-    """Reads values of one source's entries; collects what it refuses.
-
-    `text`: the most characters of a description; `tools`: the most tools of a server; `quoting`: whether a refusal
-    may quote the value.
-    """
+    """Reads values of one source's entries; collects what it refuses."""
 
     source: str
-    text: int
-    most_tools: int
-    quoting: bool = True
+    text: int  # the most characters of a description
+    most_tools: int  # of a server
+    quoting: bool = True  # whether a refusal may quote the value
     refused: list[Refusal] = field(default_factory=list)
 
     def refuse(self, key: str, what: str, reason: object) -> None:

@@ -70,7 +70,6 @@ def _package(item: Mapping[str, Any], vouched: bool) -> Package:
     if str((item.get("transport") or {}).get("type", "stdio")) != "stdio":
         raise RefusedError("a package that serves HTTP must be started by hand")
     values = [_variable(entry) for entry in one(item, "environmentVariables", "environment_variables") or []]
-    words: list[str] = []
     for entry in one(item, "runtimeArguments", "runtime_arguments") or []:
         name, text = entry.get("name"), str(entry.get("value") or "")
         if registry == "oci" and name in ("-e", "--env"):
@@ -78,16 +77,9 @@ def _package(item: Mapping[str, Any], vouched: bool) -> Package:
             values.append(_variable({"name": name, "value": text, "isRequired": True}))
         elif (name or text) not in ("-y", "-i", "--rm", "run"):
             raise RefusedError("asks the runtime for an option", name or text)
-    for entry in one(item, "packageArguments", "package_arguments") or []:
-        words += _words(entry)
-    return package(
-        registry,
-        one(item, "identifier", "name"),
-        item.get("version"),
-        arguments=tuple(words),
-        variables=tuple(values),
-        vouched=vouched,
-    )
+    words = [word for entry in one(item, "packageArguments", "package_arguments") or [] for word in _words(entry)]
+    parts = {"arguments": tuple(words), "variables": tuple(values), "vouched": vouched}
+    return package(registry, one(item, "identifier", "name"), item.get("version"), **parts)
 
 
 def _words(entry: Mapping[str, Any]) -> list[str]:

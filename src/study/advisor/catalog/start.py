@@ -17,28 +17,18 @@ METHODS = ("npm", "pypi", "oci", "remote")
 
 @dataclass(frozen=True)
 class Start:
-    """How a server is started.
+    """How a server is started: by a program, or (with `url` and `transport` in its place) elsewhere."""
 
-    Attributes:
-        id, method: the server, and one of `METHODS`.
-        command, args: a program and its words; empty for a remote server.
-        url, transport: of a remote server; otherwise empty.
-        values: variables of the environment or headers, with what is written for them.
-        fill: names of values that the user must fill in; they stand as <NAME>.
-        optional: variables that may be set, too.
-        vouched: the sources that vouch for it; none: not verified.
-    """
-
-    id: str
-    method: str
+    id: str  # of the server
+    method: str  # one of `METHODS`
     command: str
     args: tuple[str, ...]
     url: str
     transport: str
-    values: Mapping[str, str]
-    fill: tuple[str, ...]
-    optional: tuple[str, ...]
-    vouched: tuple[str, ...]
+    values: Mapping[str, str]  # variables of the environment or headers, with what is written for them
+    fill: tuple[str, ...]  # names of values that the user must fill in; they stand as <NAME>
+    optional: tuple[str, ...]  # variables that may be set, too
+    vouched: tuple[str, ...]  # the sources that vouch for it; none: not verified
 
 
 def start(

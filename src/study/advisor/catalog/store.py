@@ -35,21 +35,13 @@ _FIX = "run: study catalog sync --source toolsdk"
 
 @dataclass(frozen=True)
 class Batch:
-    """What one source said.
-
-    Attributes:
-        source: its name.
-        records: the entries read; of an entry that is named twice the last counts.
-        refused: what was not taken.
-        complete: whether entries that are not named are gone; one that was refused stays as it was known.
-        about: what is to be noted of the source, such as its commit.
-    """
+    """What one source said."""
 
     source: str
-    records: Sequence[Record]
+    records: Sequence[Record]  # of an entry that is named twice the last counts
     refused: Sequence[Refusal]
-    complete: bool
-    about: Mapping[str, Any]
+    complete: bool  # whether entries that are not named are gone; one that was refused stays as it was known
+    about: Mapping[str, Any]  # what is to be noted of the source, such as its commit
 
 
 def folder() -> Path:
