@@ -36,8 +36,13 @@ def test_an_import_against_the_order_breaks_the_contract(tmp_path):
     for folder in ("src", "baselines"):
         shutil.copytree(REPOSITORY / folder, tmp_path / folder, ignore=ignored)
     shutil.copy(REPOSITORY / "pyproject.toml", tmp_path)
-    ranking = tmp_path / "src" / "study" / "evaluation" / "ranking.py"
-    ranking.write_text(ranking.read_text() + "\nfrom study.analysis.report import main\n")
+    for file, line in (
+        ("evaluation/ranking", "from study.analysis.report import main"),
+        ("base/files", "import scipy"),
+    ):
+        path = tmp_path / "src" / "study" / f"{file}.py"
+        path.write_text(f"{path.read_text()}\n{line}\n")
     done = lint(tmp_path)
     assert done.returncode != 0
-    assert "study.evaluation.ranking -> study.analysis" in done.stdout
+    for broken in ("study.evaluation.ranking -> study.analysis", "study.base.files -> scipy"):
+        assert broken in done.stdout

@@ -31,9 +31,13 @@ _ENCODER = json.JSONEncoder(default=vars, ensure_ascii=False)
 
 def clusters(records: Sequence[Record]) -> list[list[int]]:
     """Rows of `records` that are one server, each group in order. A user's own entries stay alone."""
-    from scipy.cluster.hierarchy import DisjointSet  # only a sync needs it, and loading it takes a while
+    joined = list(range(len(records)))  # of each row one that it is joined to; itself for the group's first
 
-    joined = DisjointSet(range(len(records)))
+    def group_of(row: int) -> int:
+        while joined[row] != row:
+            joined[row] = row = joined[joined[row]]
+        return row
+
     first: dict[Any, int] = {}
     places = defaultdict(list)
     for row, record in enumerate(records):
@@ -45,15 +49,18 @@ def clusters(records: Sequence[Record]) -> list[list[int]]:
             # A claim that nobody checked joins entries of one repository only.
             keys += [(package.key, *place)] if record.repository else []
             for key in keys:
-                joined.merge(first.setdefault(key, row), row)
+                joined[group_of(row)] = group_of(first.setdefault(key, row))
         if record.repository and record.owns:
             places[place].append(row)
     for rows in places.values():
-        groups = {(records[row].source, joined[row]) for row in rows}
+        groups = {(records[row].source, group_of(row)) for row in rows}
         if len(groups) == len({source for source, _ in groups}):
             for row in rows:
-                joined.merge(rows[0], row)
-    return sorted(sorted(group) for group in joined.subsets())
+                joined[group_of(row)] = group_of(rows[0])
+    members = defaultdict(list)
+    for row in range(len(records)):
+        members[group_of(row)].append(row)
+    return sorted(members.values())
 
 
 def ways(server: Mapping[Any, Any]) -> list[dict[str, Any]]:
