@@ -48,11 +48,11 @@ def recommend(
         if given := [f"--{name}" for name, value in idle.items() if value]:
             fix = f"leave it out; a file may have the columns {', '.join(attributes)}"
             raise StudyError(f"--batch takes no {' and no '.join(given)}", column=given[0], fix=fix)
-        how: Any = dict(zip(("dataset", "system"), saved.choose(dataset, system), strict=True))
+        chosen, name = saved.choose(dataset, system)
         from study.runner.cluster import start_ray  # needs the whole study, which a wrong name should not bring
 
-        done = answer_files(Path(task), batch, **how, k=k or FIRST, workers=workers, started=start_ray)
-        return echo(f"{sum(each['texts'] for each in done)} requests answered by {how['system']} in {batch}")
+        how: Any = {"dataset": chosen, "system": name, "k": k or FIRST, "workers": workers, "started": start_ray}
+        return echo(f"{answer_files(Path(task), batch, **how)} requests answered by {name} in {batch}")
     from study.advisor.engine import render
     from study.advisor.engine.answer import Options, ask
     from study.advisor.engine.catalogue import load

@@ -136,8 +136,7 @@ def ask(catalogue: Any, request: Any, options: Any = None) -> Answer | ToolAnswe
     read_by_model = {
         name: value for name, value in options.attributes.items() if name != "language" or not limits.languages
     }
-    instead = (catalogue.instead,) if catalogue.instead else ()
-    warnings = (*instead, *model.warnings(request, **read_by_model), *unasked)
+    warnings = tuple(filter(None, (catalogue.instead, *model.warnings(request, **read_by_model), *unasked)))
     notes = (*limits.notes(themes=themes), *answer.notes)
     return replace(answer, request=request, limits=limits, notes=notes, warnings=warnings, caption=model.caption)
 
@@ -368,15 +367,12 @@ def same_keys(address: str, description: str, stars: int = 0) -> list[str]:
 
 def _wish_notes(read: Understood, items: Sequence[Item]) -> list[str]:
     """What the data can and cannot say about the wishes."""
-    notes = []
-    facts = [item.facts for item in items]
-    if "popular" in read.wishes:
-        count = sum(one.stars is not None for one in facts)
-        notes.append(f"popular: read as many stars, which are known for {count} of these {len(facts)}")
-    if "official" in read.wishes:
-        marked = sum(bool(one.official) for one in facts)
-        notes.append(f"official: {marked or 'none'} of these {len(facts)} {'is' if marked == 1 else 'are'} marked so")
-    if "maintained" in read.wishes:
-        dated = sum(bool(one.updated) for one in facts)
-        notes.append(f"maintained: the data cannot say; a last update is known for {dated} of these {len(facts)}")
-    return notes
+    facts, of_these = [item.facts for item in items], f"of these {len(items)}"
+    marked, dated = sum(bool(one.official) for one in facts), sum(bool(one.updated) for one in facts)
+    counted = sum(one.stars is not None for one in facts)
+    notes = {
+        "popular": f"read as many stars, which are known for {counted} {of_these}",
+        "official": f"{marked or 'none'} {of_these} {'is' if marked == 1 else 'are'} marked so",
+        "maintained": f"the data cannot say; a last update is known for {dated} {of_these}",
+    }
+    return [f"{wish}: {notes[wish]}" for wish in read.wishes]

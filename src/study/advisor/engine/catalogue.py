@@ -91,9 +91,10 @@ def load(names: Sequence[str] | None = None, dataset: str | None = None, system:
     last = asked is None and system == saved.PREFERRED[-1]
     how = saved.how_to_save(dataset, saved.DEFAULT) if last else ""
     instead = f"{system} answers, since {saved.DEFAULT} was not exported ({how})" if last else ""
-    ahead.read_ahead(dataset, system)
+    reading = ahead.read_ahead(dataset, system)
     fitted = saved.load_saved_model(dataset, system)
-    ahead.wait()
+    if reading is not None:
+        reading.join()
     shelf = Shelf.here() if dataset == saved.DATASET else Shelf(None, None)
     return Catalogue.of_dataset(dataset, system, fitted, shelf, instead)
 

@@ -164,21 +164,22 @@ class Shelf:
 
     def of_catalogue(self, row: int) -> Facts:
         """Facts of a server of the catalogue."""
-        assert self.catalogue is not None
-        server = self.catalogue.iloc[row]
-        listed = None if server["subfolder"] else self.listed.get(server["repository"])
-        return self._facts(server, None if listed is None else self.dataset.iloc[listed])  # type: ignore[union-attr]
+        server = _row(self.catalogue, row)
+        return self._facts(
+            server, _row(self.dataset, None if server["subfolder"] else self.listed.get(server["repository"]))
+        )
 
     def of_task2mcp(self, server_id: int, name: str = "", description: str = "") -> Facts:
         """Facts of a server of Task2MCP; of one that is not here, those of its name and description."""
-        row = self.rows.get(server_id)
-        if row is None:
+        listed = _row(self.dataset, self.rows.get(server_id))
+        if listed is None:
             return Facts("", "", first_sentence(description), marks=self.settings.marks_of(name, description))
-        assert self.dataset is not None
-        listed = self.dataset.iloc[row]
         address, inside = repository(listed["url"])
         same = [] if inside else self.places.get(address, [])
-        return self._facts(self.catalogue.iloc[same[0]] if len(same) == 1 else None, listed, card=listed)  # type: ignore[union-attr]
+        return self._facts(_row(self.catalogue, same[0] if len(same) == 1 else None), listed, card=listed)
+
+    def _dated(self, source: str) -> str:
+        return f"{source} {self.dates.get(source, '')}".strip()
 
     def _address(self, server: Any, card: Any) -> str:
         if card is not None:
@@ -190,7 +191,7 @@ class Shelf:
 
     def _checked(self, server: Mapping[Any, Any]) -> str:
         """Which source could not start a server of the catalogue, and what was found out of its first two ways."""
-        tried = [f"did not start at {name} {self.dates.get(name, '')}".strip() for name in sources_of(server, "failed")]
+        tried = [f"did not start at {self._dated(name)}" for name in sources_of(server, "failed")]
         results = list(checks.of(server).items())[:2]
         return "; ".join([*tried, *(checks.in_words(key, check, server["repository"]) for key, check in results)])
 
@@ -202,8 +203,7 @@ class Shelf:
 
         def pick(name: str, column: str, listed_column: str, absent: tuple[Any, ...]) -> Any:
             if server is not None and server[column] not in absent:
-                source = provenance.get(column, "")
-                sources[name] = f"{source} {self.dates.get(source, '')}".strip()
+                sources[name] = self._dated(provenance.get(column, ""))
                 return server[column]
             if listed is not None and listed_column and listed[listed_column] not in absent:
                 sources[name] = DATASET
@@ -219,18 +219,16 @@ class Shelf:
         spoken: tuple[str, ...] = (language,) if language else ()
         if language:
             sources["language"] = DATASET
-        started = None if server is None else known_start(server, claimed=True)
+        started, start = None if server is None else known_start(server, claimed=True), ""
         if started is not None:
+            start = shlex.join([started.command, *started.args]) if started.command else started.url
             if started.vouched:
-                sources["start"] = ", ".join(f"{name} {self.dates.get(name, '')}".strip() for name in started.vouched)
+                sources["start"] = ", ".join(map(self._dated, started.vouched))
             spoken = spoken or RUNTIMES.get(started.method, ())
         name, description = str(described["name"]), str(described["description"])
         marks = self.settings.marks_of(name, description)
         if server is not None and _ARCHIVED.search(server["repository"]) and "archived" not in marks:
             marks = (*marks, "archived")
-        start = "" if started is None else started.url
-        if started is not None and started.command:
-            start = shlex.join([started.command, *started.args])
         return Facts(
             id="" if server is None else str(server["id"]),
             address=self._address(server, card),
@@ -248,3 +246,8 @@ class Shelf:
             checked="" if server is None else self._checked(server),
             sources=sources,
         )
+
+
+def _row(table: pd.DataFrame | None, row: int | None) -> Any:
+    """A row of a table; None where either is missing."""
+    return None if table is None or row is None else table.iloc[row]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from study.advisor.arrays import FloatArray, IntArray
 from study.advisor.encoders.choose import Embedder, quick_embedder
-from study.advisor.engine.intent.feedback import FeedbackStore
-from study.advisor.engine.intent.recommender import Context, IntentRecommender, Requirements
+from study.advisor.engine.intent.recommender import Context, FoundTool, IntentRecommender
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.index import Settings, ToolIndex, within
 from study.advisor.retrieval.ranking import best, tie_order
@@ -55,17 +54,6 @@ class ToolOptions:
 
 
 @dataclass(frozen=True)
-class FoundTool:
-    """One tool of an answer."""
-
-    row: int  # in the catalogue
-    score: float
-    whole: bool = True  # whether its definition fits into the budget
-    factors: Mapping[str, float] = field(default_factory=dict)  # of `INTENT`
-    why: str = ""  # of `INTENT`: the parts of the score in words
-
-
-@dataclass(frozen=True)
 class ToolAnswer:
     """The tools for one request."""
 
@@ -78,7 +66,7 @@ class Tools:
     """The tools of one catalogue, ready to be searched by every method.
 
     `document`: form of the texts that are searched; requests and intents are matched with names and descriptions, as
-    they were measured. `keys`, `store`, `experiment`, `requirements`: of `IntentRecommender`.
+    they were measured. `how`: keys, store, experiment and requirements of `IntentRecommender`.
     """
 
     def __init__(
@@ -87,19 +75,10 @@ class Tools:
         embedder: Embedder | None = None,
         *,
         document: str = "template",  # which `study tools index` embeds
-        keys: Sequence[str] | None = None,
-        store: FeedbackStore | None = None,
-        experiment: str | None = None,
-        requirements: Mapping[str, Requirements] | None = None,
+        **how: Any,
     ) -> None:
-        self.catalog, self.embedder, self.document = catalog, embedder or quick_embedder(), document
+        self.catalog, self.embedder, self.document, self.how = catalog, embedder or quick_embedder(), document, how
         self.indexes = dict[tuple[str, bool], ToolIndex]()
-        self.how: dict[str, Any] = {
-            "store": store,
-            "keys": keys,
-            "experiment": experiment,
-            "requirements": requirements,
-        }
 
     def index(self, method: str = "dense", *, decompose: bool = False) -> ToolIndex:
         """The search by one of `SEARCHES`."""
@@ -133,12 +112,12 @@ class Tools:
         if not words.strip():
             raise StudyError("the request is empty", fix="say in words what is to be done")
         blocks = [request] if isinstance(request, Request) else parse_requests(request)
-        among, servers = options.among, list[tuple[int, float]]()
+        among, servers = options.among, tuple[tuple[int, float], ...]()
         if options.stage is not None:
             scores = options.stage(self.catalog, words, self.embedder)
             # The best servers, with their scores, and which tools are theirs.
             rows, values = best(scores, options.servers or len(scores), tie_order(len(scores), 0))
-            servers = list(zip(rows.tolist(), values.tolist(), strict=True))
+            servers = tuple(zip(rows.tolist(), values.tolist(), strict=True))
             passed = np.isin(self.catalog.server_of, rows)
             among = passed if among is None else among & passed
         items = self._ranked(words, blocks, options, among)
@@ -147,16 +126,15 @@ class Tools:
             whole = set(within(ranked, self.tokens, options.budget)[0])
             items = [replace(item, whole=item.row in whole) for item in items]
         tokens = int(self.tokens[[item.row for item in items if item.whole]].sum()) if options.budget else 0
-        return ToolAnswer(tuple(items), tuple(servers), tokens)
+        return ToolAnswer(tuple(items), servers, tokens)
 
     def _ranked(
         self, words: str, blocks: Sequence[Request], options: ToolOptions, among: NDArray[np.bool_] | None
-    ) -> list[FoundTool]:
+    ) -> Sequence[FoundTool]:
         depth = options.k or len(self.catalog.tools)
         if options.method == INTENT and not blocks:
             self.recommender.refresh()
-            hits = self.recommender.recommend(words, options.context, depth, among=among)
-            return [FoundTool(one.row, one.score, factors=one.factors, why=one.why) for one in hits]
+            return self.recommender.recommend(words, options.context, depth, among=among)
         if blocks or options.method == ROUTED:
             parts = decompose(words) if options.decompose else [words]
             requests = blocks or [Request(part, part) for part in parts]

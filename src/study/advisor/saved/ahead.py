@@ -12,9 +12,6 @@ from threadpoolctl import threadpool_limits
 from study.advisor.saved.saved import USEFUL, exists
 from study.base.errors import StudyError
 
-# Begun by `read_ahead`.
-_READING: list[Thread] = []
-
 
 def limit_threads(threads: int) -> None:
     """Let the numerical libraries use `threads` threads, those already loaded and those loaded later."""
@@ -25,17 +22,14 @@ def limit_threads(threads: int) -> None:
         sys.modules["torch"].set_num_threads(threads)
 
 
-def read_ahead(dataset: str, *systems: str) -> None:
-    """Begin to check and read the larger encoder, if the first of the systems that was saved needs it.
-
-    Call `wait` before it is used: two threads would read it twice.
-    """
-    system = next((name for name in systems if exists(dataset, name)), None)
-    if system is None:
-        return
+def read_ahead(dataset: str, system: str) -> Thread | None:
+    """Begin to check and read the larger encoder, if a system was saved and needs it, in a thread that must be joined
+    before the encoder is used: two threads would read it twice."""
+    if not exists(dataset, system):
+        return None
     limit_threads(1)  # a request is too small to share: idle threads would spin
     if system != USEFUL[0]:
-        return
+        return None
     from study.advisor.encoders import mpnet
 
     def read() -> None:
@@ -43,11 +37,6 @@ def read_ahead(dataset: str, *systems: str) -> None:
             mpnet.encode([""], store=False)
 
     mpnet.version()  # imports what it needs, which two threads should not do at a time
-    _READING.append(Thread(target=read, daemon=True))
-    _READING[-1].start()
-
-
-def wait() -> None:
-    """Wait for what `read_ahead` began."""
-    while _READING:
-        _READING.pop().join()
+    thread = Thread(target=read, daemon=True)
+    thread.start()
+    return thread

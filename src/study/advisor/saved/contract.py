@@ -12,6 +12,7 @@ from study.base.errors import StudyError
 if TYPE_CHECKING:
     import pandas as pd
 
+ATTRIBUTES = ("language", "category", "subcategory", "theme")  # that a request may state beside its words
 LONGEST_REQUEST = 20_000  # characters; a longer request is a file pasted by mistake
 
 
@@ -58,22 +59,15 @@ class SavedModel(Protocol):
     def __hash__(self) -> int:
         """What is worked out once for a model is kept by it."""
 
-    def recommend(
-        self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = "", k: int = 5
-    ) -> Sequence[Recommendation]:
-        """The `k` best servers for a task described in words, best first.
-
-        `language`, `category`, `subcategory`, `theme`: used as far as the model reads them.
-        Raises StudyError: empty or oversized text, or `k` outside the catalogue.
-        """
+    def recommend(self, text: str, *, k: int = 5, **attributes: str) -> Sequence[Recommendation]:
+        """The `k` best servers for a task described in words, best first. `attributes`: of `ATTRIBUTES`, used as far as
+        the model reads them. Raises StudyError: empty or oversized text, or `k` outside the catalogue."""
 
     def closeness(self, text: str, nearest: int) -> tuple[str, float] | None:
         """How close a request is to its `nearest` servers, after the name of the encoder, whose scale it has (key of
         ``fit`` in conf/recommend/answering.yaml); None if the model has no such measure."""
 
-    def warnings(
-        self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = ""
-    ) -> list[str]:
+    def warnings(self, text: str, **attributes: str) -> list[str]:
         """What of a request the model cannot use, one sentence each; empty where it uses everything."""
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,13 @@ import pandas as pd
 from study.advisor.arrays import FloatArray
 from study.advisor.encoders import mpnet
 from study.advisor.encoders.sentence import DIMENSION, WITHOUT_TORCH, cosines, encode, model_version, without_torch
-from study.advisor.retrieval.field_dense import FieldDense
+from study.advisor.retrieval.field_dense import FieldDense, Part
 from study.advisor.retrieval.fields import TASK_FIELDS, VIEWS, texts
 from study.advisor.retrieval.names import Product, ProductNames, Spelling
 from study.advisor.retrieval.ranking import tie_order, top_k
 from study.advisor.retrieval.two_encoders import TwoEncoders
 from study.advisor.saved import files
-from study.advisor.saved.contract import Recommendation, require_request
+from study.advisor.saved.contract import ATTRIBUTES, Recommendation, require_request
 
 FORM = {"kind": "field_dense", "format": 1}
 PRODUCTS = "products.json"
@@ -83,20 +83,24 @@ class SavedFieldDense:
 
     def save(self, folder: Path) -> None:
         """Write model.safetensors, products.json, catalogue.json, model.json and their manifest into `folder`."""
-        system = self.system
+        system, products = self.system, self.system.products
         arrays = {f"field.{name}": vectors for name, vectors in system.fields.items()} | {"prior": system.prior}
-        settings = {
-            "parts": [dict(part) for part in system.parts],
-            "priors": dict(system.priors),
-            "product_bonus": system.product_bonus,
-            "encoder": system.encoder,
-        }
         if isinstance(system, TwoEncoders):
             arrays |= {f"large.{name}": vectors for name, vectors in system.large_fields.items()}
-            settings["large"] = [dict(part) for part in system.large]
-        about = FORM | {"name": self.name, "seed": self.seed, "settings": settings, "weights": _versions(system)}
-        products = None if system.products is None else _product_data(system.products)
-        files.write(folder, files.Saved(about, arrays, self.servers[list(CARD)], products), PRODUCTS)
+        about = FORM | {"name": self.name, "seed": self.seed, "settings": asdict(system), "weights": _versions(system)}
+        names = (
+            None
+            if products is None
+            else {
+                "bearers": list(products.bearers.items()),
+                "also": list(products.also.items()),
+                "spelling": {
+                    word: [products.spelling.capital.get(word, 0), n] for word, n in products.spelling.total.items()
+                },
+                "acronyms": sorted(products.spelling.acronyms),
+            }
+        )
+        files.write(folder, files.Saved(about, arrays, self.servers[list(CARD)], names), PRODUCTS)
 
     @classmethod
     def load(cls, folder: Path, *, reader: str = "") -> SavedFieldDense:
@@ -107,22 +111,22 @@ class SavedFieldDense:
             system = kind(**about["settings"] | {"encoder": WITHOUT_TORCH.get(encoder, encoder)})
             if (installed := _versions(system)) != about["weights"]:
                 raise ValueError(f"its vectors are of {about['weights']}, installed is {installed}")
-            system.fields = {name: arrays[f"field.{name}"] for name in sorted({term.field for term in system.terms})}
+
+            def vectors(kind: str, terms: Sequence[Part], *width: int) -> dict[str, FloatArray]:
+                names = sorted({term.field for term in terms})
+                return {name: _finite(arrays, f"{kind}.{name}", (len(servers), *width)) for name in names}
+
+            system.fields = vectors("field", system.terms, DIMENSION)
             if isinstance(system, TwoEncoders):
-                names = {term.field for term in system.large_terms}
-                system.large_fields = {name: arrays[f"large.{name}"] for name in sorted(names)}
-            system.prior = arrays["prior"]
+                system.large_fields = vectors("large", system.large_terms, mpnet.DIMENSION)
+            system.prior = _finite(arrays, "prior", (len(servers),))
             system.products = None if products is None else _product_names(products, len(servers))
-            _require_whole(system, len(servers))
             return cls(about["name"], system, servers, seed=about["seed"], reader=reader)
 
-    def recommend(
-        self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = "", k: int = 5
-    ) -> list[Recommendation]:
+    def recommend(self, text: str, *, k: int = 5, **attributes: str) -> list[Recommendation]:
         """See `study.advisor.saved.contract.SavedModel`; the words are read as a task's description."""
         require_request(text, k, len(self.servers))
-        task = request_of(text, language=language, category=category, subcategory=subcategory, theme=theme)
-        total, parts = explain(self.system, task)
+        total, parts = explain(self.system, request_of(text, **attributes))
         rows = top_k(total[None], k, self.order)[0][0]
         return [
             Recommendation.of(rank, self.cards[row], total[row], {name: part[row] for name, part in parts.items()})
@@ -148,23 +152,21 @@ class SavedFieldDense:
         """The vector of a request's description, shape (1, dimension)."""
         return encode(texts(request_of(text), VIEWS, "description"), model=self.system.encoder, store=False)
 
-    def warnings(
-        self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = ""
-    ) -> list[str]:
+    def warnings(self, text: str, **attributes: str) -> list[str]:
         """See `study.advisor.saved.contract.SavedModel`."""
         messages = []
         if text.strip() and not re.search(r"\w", text):
             messages.append("there is no word in the request; the ranking does not rest on it")
-        encoder = WITHOUT_TORCH.get(self.system.encoder, self.system.encoder)
-        if encoder in WITHOUT_TORCH.values() and without_torch(encoder).cut(text):
-            longest = without_torch(encoder).longest
+        quick = WITHOUT_TORCH.get(self.encoder)
+        if quick and without_torch(quick).cut(text):
+            longest = without_torch(quick).longest
             messages.append(f"only the first {longest} tokens of the request are read, except for names of products")
-        given = {"language": language, "category": category, "subcategory": subcategory, "theme": theme}
-        for name, value in given.items():
-            if value and self._read(text, given) == self._read(text, given | {name: ""}):
+        for name in ATTRIBUTES:
+            value = attributes.get(name)
+            if value and self._read(text, attributes) == self._read(text, attributes | {name: ""}):
                 messages.append(f"the {name} {value!r} has no effect: {self.name} ranks by the words of the request")
                 # T2MRec, too, reads no subcategory without its category.
-                if self.reader and (category or name != "subcategory"):
+                if self.reader and (attributes.get("category") or name != "subcategory"):
                     messages[-1] += f"; --system {self.reader} uses it, and shows a semantic and a structural part"
         return messages
 
@@ -174,15 +176,11 @@ class SavedFieldDense:
         return [texts(request_of(text, **attributes), VIEWS, view)[0] for view in sorted(views)]
 
 
-def _require_whole(system: FieldDense, n_servers: int) -> None:
-    """Raise ValueError unless every array is finite and fits the catalogue."""
-    shapes = [((n_servers,), {"prior": system.prior}), ((n_servers, DIMENSION), system.fields)]
-    if isinstance(system, TwoEncoders):
-        shapes.append(((n_servers, mpnet.DIMENSION), system.large_fields))
-    for shape, arrays in shapes:
-        for name, array in arrays.items():
-            if array.shape != shape or not np.isfinite(array).all():
-                raise ValueError(f"{name!r} is no array of finite numbers of shape {shape}")
+def _finite(arrays: Mapping[str, FloatArray], name: str, shape: tuple[int, ...]) -> FloatArray:
+    """The array of a name; ValueError unless it is finite and of this shape."""
+    if arrays[name].shape != shape or not np.isfinite(arrays[name]).all():
+        raise ValueError(f"{name!r} is no array of finite numbers of shape {shape}")
+    return arrays[name]
 
 
 def _versions(system: FieldDense) -> str:
@@ -191,19 +189,8 @@ def _versions(system: FieldDense) -> str:
     return f"{version} and {mpnet.version()}" if isinstance(system, TwoEncoders) else version
 
 
-def _product_data(products: ProductNames) -> dict[str, Any]:
-    """Product names as JSON holds them."""
-    spelling = products.spelling
-    return {
-        "bearers": [[list(product), rows] for product, rows in products.bearers.items()],
-        "also": [[list(product), rows] for product, rows in products.also.items()],
-        "spelling": {word: [spelling.capital.get(word, 0), uses] for word, uses in spelling.total.items()},
-        "acronyms": sorted(spelling.acronyms),
-    }
-
-
 def _product_names(data: Mapping[str, Any], n_servers: int) -> ProductNames:
-    """What `_product_data` described; ValueError where a row is outside the catalogue."""
+    """What `SavedFieldDense.save` wrote of them; ValueError where a row is outside the catalogue."""
 
     def rows_of(pairs: Sequence[tuple[Sequence[str], list[int]]]) -> dict[Product, list[int]]:
         by_product = {tuple(product): rows for product, rows in pairs}
@@ -211,10 +198,6 @@ def _product_names(data: Mapping[str, Any], n_servers: int) -> ProductNames:
             raise ValueError("a product names a server outside the catalogue")
         return by_product
 
-    uses = data["spelling"]
-    spelling = Spelling(
-        {word: int(pair[0]) for word, pair in uses.items()},
-        {word: int(pair[1]) for word, pair in uses.items()},
-        frozenset(data["acronyms"]),
-    )
+    capital, total = ({word: int(pair[at]) for word, pair in data["spelling"].items()} for at in (0, 1))
+    spelling = Spelling(capital, total, frozenset(data["acronyms"]))
     return ProductNames(rows_of(data["bearers"]), rows_of(data["also"]), spelling, n_servers)

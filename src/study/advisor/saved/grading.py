@@ -42,29 +42,24 @@ class Grader:
         """The model of `study.advisor.llm.settings.connect`; nothing is recorded."""
         return cls(*connect())
 
-    def grade(self, task: str, server: Recommendation) -> float:
-        """The expected grade of a server, from 0 to 1: the mean of the digits' values, weighted by probability.
-
-        Raises:
-            StudyError: no reply, or one without log probabilities of a digit.
-        """
-        fields = {"name": server.name, "description": server.description, "language": server.language or ""}
-        body = grades.question(self.model, {"task": task}, fields, LONGEST)
-        grade = grades.expected_grade(self.client.post("chat/completions", body))
-        if grade is None:
-            reason = "the reply has no log probability of 0, 1 or 2"
-            raise StudyError(reason, file=self.client.base_url, fix="use another endpoint or model")
-        return grade / 2
-
     @property
     def named(self) -> str:
         """The models that answered."""
         return ", ".join(sorted(self.client.usage.models)) or self.model
 
     def grades(self, task: str, servers: Sequence[Recommendation]) -> dict[int, float]:
-        """Server by server, with a progress bar."""
-        bar = tqdm(servers, desc="grade", unit="server", leave=False, disable=None)
-        return {item.server_id: self.grade(task, item) for item in bar}
+        """The expected grade of each server by id, from 0 to 1: the mean of the digits' values, weighted by
+        probability. Raises StudyError: no reply, or one without log probabilities of a digit."""
+        grade_by_id = {}
+        for server in tqdm(servers, desc="grade", unit="server", leave=False, disable=None):
+            fields = {"name": server.name, "description": server.description, "language": server.language or ""}
+            body = grades.question(self.model, {"task": task}, fields, LONGEST)
+            grade = grades.expected_grade(self.client.post("chat/completions", body))
+            if grade is None:
+                reason = "the reply has no log probability of 0, 1 or 2"
+                raise StudyError(reason, file=self.client.base_url, fix="use another endpoint or model")
+            grade_by_id[server.server_id] = grade / 2
+        return grade_by_id
 
 
 @dataclass
@@ -73,6 +68,7 @@ class DistilledGrader:
 
     weight: ClassVar[float] = 1.0  # usefulness/distilled.csv
     part: ClassVar[str] = "distilled model"
+    named: ClassVar[str] = "distilled linear model"
     student: Student
     model: SavedFieldDense
 
@@ -86,11 +82,6 @@ class DistilledGrader:
             reason = f"{model.title} keeps no vectors of {' and '.join(FIELDS)}, which the distilled model reads"
             raise StudyError(reason, column="--rerank", fix="leave out --system, or use --system field_dense")
         return cls(Student.load(file_of(dataset)), model)
-
-    @property
-    def named(self) -> str:
-        """The student's name."""
-        return "distilled linear model"
 
     def grades(self, task: str, servers: Sequence[Recommendation]) -> dict[int, float]:
         """The scores, from 0 for the least to 1 for the best of these servers."""

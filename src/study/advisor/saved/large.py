@@ -50,10 +50,6 @@ class Questions(NamedTuple):
     offset: FloatArray
     spread: FloatArray
 
-    def scores(self, products: FloatArray) -> FloatArray:
-        """Scores without the bonus, from products q.x of shape (m, k)."""
-        return np.asarray((products - self.offset[:, None]) / self.spread[:, None], dtype=np.float32)
-
 
 class Moments(NamedTuple):
     """Mean (d - 1,) and covariance (d - 1, d - 1) of the fields' vectors over a catalogue, or over a sample of it."""
@@ -132,13 +128,10 @@ class LargeFieldDense(SavedFieldDense):
         """The vectors of every view of requests that the score reads, each of shape (len(requests), width)."""
         return encoded_views(self.system.terms, requests, partial(encode, model=self.system.encoder, store=False))
 
-    def recommend(
-        self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = "", k: int = 5
-    ) -> list[Recommendation]:
+    def recommend(self, text: str, *, k: int = 5, **attributes: str) -> list[Recommendation]:
         """See `study.advisor.saved.contract.SavedModel`; the words are read as a task's description."""
         require_request(text, k, len(self.servers))
-        system, k = self.system, min(k, DEEPEST)
-        task = request_of(text, language=language, category=category, subcategory=subcategory, theme=theme)
+        system, k, task = self.system, min(k, DEEPEST), request_of(text, **attributes)
         question = self.moments.questions(system.terms, self.views(task))
         bonus = np.zeros(len(self.servers), dtype=np.float32)
         if system.products is not None:
@@ -148,7 +141,7 @@ class LargeFieldDense(SavedFieldDense):
             more = self.index.search(question.vectors, len(bearers), bearers)
             ids, products = np.hstack([ids, more[0]]), np.hstack([products, more[1]])
         rows, first = np.unique(ids[ids >= 0], return_index=True)
-        scores = question.scores(products[ids >= 0][None])[0, first]
+        scores = (products[ids >= 0][first] - question.offset) / question.spread  # without the bonus
         totals, position = scores + bonus[rows], np.argsort(self.order)
         answer = []
         for rank, at in enumerate(np.lexsort((position[rows], -totals))[:k], start=1):

@@ -49,14 +49,14 @@ def load(*names: str) -> tuple[SavedFieldDense, pd.DataFrame]:
     A server of Task2MCP whose repository the others have is left out. Raises StudyError: nothing was synced, or there
     is no server.
     """
-    names = tuple(dict.fromkeys(names)) or ("open",)
-    version = store.required()
+    names, version = names or ("open",), store.required()
     servers = living(version, names)
     stated, table = system_settings(SYSTEM), as_dataset(servers)
     options = {key: value for key, value in stated["model"].items() if key != "_target_"}
     system, seed = build_settings(FieldDense, options, system_file(SYSTEM), "model"), int(stated["seeds"][0])
     # Of other texts or settings the folder has another name.
-    digest = _digest([stated["model"], table.to_csv(index=False)])
+    contents = json.dumps([stated["model"], table.to_csv(index=False)], sort_keys=True)
+    digest = hashlib.sha256(contents.encode()).hexdigest()[:8]
     folder = version / f"{SYSTEM}-{'-'.join(sorted(names))}-{digest}"
     if nearest.Settings.read().kind(len(servers)) != nearest.EXACT:
         return LargeFieldDense.of(SYSTEM, system, table, seed=seed, folder=folder), servers
@@ -92,24 +92,21 @@ def _listed(repositories: set[str]) -> pd.DataFrame:
     file = paths.prepared(DATASET) / "servers.parquet"
     listing = pd.read_parquet(require_file(file, f"run: {BRING}", "the servers of Task2MCP are not here"))
     places = [repository(url) for url in listing["url"]]
-    table = pd.DataFrame({"id": [f"{DATASET}:{name}" for name in listing["id"]]})
-    table["repository"], table["subfolder"] = [address for address, _ in places], [inside for _, inside in places]
-    table = table.assign(**{name: listing[name] for name in ("name", "description", *TEXTS)})
-    table["category"], table["stars"] = listing["category"], listing["stars_count"].astype(int)
-    table["licence"] = listing["license_clean"].where(listing["license_clean"] != "other", "")
-    table["official"] = listing["is_official"]
     facts = ("name", "description", "repository", "stars", "licence", "official", "category")
-    table["provenance"] = json.dumps(dict.fromkeys(facts, DATASET))
-    table["members"] = [json.dumps([[DATASET, str(name)]]) for name in listing["id"]]
-    empty = dict.fromkeys(("tags", "tools", "packages", "remotes", "notes"), "[]")
-    table = table.assign(status="active", **empty)
-    blank = [name for name in COLUMNS if name not in table]
-    table[blank] = ""
+    table = listing[["name", "description", "category", *TEXTS]].assign(
+        id=[f"{DATASET}:{name}" for name in listing["id"]],
+        repository=[address for address, _ in places],
+        subfolder=[inside for _, inside in places],
+        stars=listing["stars_count"].astype(int),
+        licence=listing["license_clean"].where(listing["license_clean"] != "other", ""),
+        official=listing["is_official"],
+        provenance=json.dumps(dict.fromkeys(facts, DATASET)),
+        members=[json.dumps([[DATASET, str(name)]]) for name in listing["id"]],
+        status="active",
+        **dict.fromkeys(("tags", "tools", "packages", "remotes", "notes"), "[]"),
+    )
+    table[[name for name in COLUMNS if name not in table]] = ""
     return table[~table["repository"].isin(repositories - {""})]
-
-
-def _digest(settings: object) -> str:
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def as_dataset(servers: pd.DataFrame) -> pd.DataFrame:

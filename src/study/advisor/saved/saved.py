@@ -52,14 +52,17 @@ def choose(dataset: str | None, system: str | None) -> tuple[str, str]:
         for other in systems:
             if exists(named, other):
                 return named, other
-    if dataset is not None and dataset not in (labelled := labelled_datasets()):
-        fix = f"one of: {', '.join(labelled)}"
-        problem = f"no system can be saved for {dataset}, which has no label file"
-        raise StudyError(problem, file=paths.conf() / "dataset" / f"{dataset}.yaml", column="labels", fix=fix)
+    if dataset is not None:
+        files = {name: paths.conf() / "dataset" / f"{name}.yaml" for name in choices("dataset")}
+        # The others, without labels, serve `study tools` alone.
+        labelled = [name for name, file in files.items() if read_yaml(file).get("labels")]
+        if dataset not in labelled:
+            problem = f"no system can be saved for {dataset}, which has no label file"
+            raise StudyError(problem, file=files[dataset], column="labels", fix=f"one of: {', '.join(labelled)}")
     if system is not None and system not in (names := savable()):
         reason = f"{system} cannot be saved" if system in choices("system") else f"unknown system {system!r:.80}"
-        there = _saved_names(named)
-        raise StudyError(reason, file=paths.conf() / "system", fix=suggestion(system, {*names, *there}))
+        there = {path.parent.name for path in paths.models(named).glob("*/model.json")}
+        raise StudyError(reason, file=paths.conf() / "system", fix=suggestion(system, {*names} | there))
     return named, system or DEFAULT
 
 
@@ -80,25 +83,13 @@ def is_savable(model: Mapping[str, Any]) -> bool:
     return kind in FIELD_DENSE or (two_tower and not kind.startswith(RERANKED))
 
 
-def labelled_datasets() -> list[str]:
-    """The data sets of ``conf/dataset`` that can be prepared; the others serve `study tools` alone."""
-    return [name for name in choices("dataset") if read_yaml(paths.conf() / "dataset" / f"{name}.yaml").get("labels")]
-
-
 def how_to_save(dataset: str, system: str) -> str:
     """The command that saves a system, after those that make what it reads and what is not there yet."""
-    prepared, split = _is_prepared(dataset), any(paths.splits(dataset).glob("*.parquet"))
+    prepared = all((paths.prepared(dataset) / f"{part}.parquet").exists() for part in ("servers", "tasks", "labels"))
+    split = any(paths.splits(dataset).glob("*.parquet"))
     stages = ["fetch", "prepare", "split"] if not prepared else [] if split else ["split"]
     commands = (f"study {stage} dataset={dataset}" for stage in stages)
     return " && ".join([*commands, f"study export dataset={dataset} system={system}"])
-
-
-def _is_prepared(dataset: str) -> bool:
-    return all((paths.prepared(dataset) / f"{part}.parquet").exists() for part in ("servers", "tasks", "labels"))
-
-
-def _saved_names(dataset: str) -> list[str]:
-    return sorted(path.parent.name for path in paths.models(dataset).glob("*/model.json"))
 
 
 def load_saved_model(dataset: str, system: str) -> SavedModel:

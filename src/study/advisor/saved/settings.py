@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 from study.base import paths
@@ -81,33 +81,33 @@ class Answering:
     filtered: Filtered
     marks: Mapping[str, Mark]
 
-    @classmethod
-    def read(cls) -> Answering:
+    @staticmethod
+    def read() -> Answering:
         """The file, checked."""
-        return _read(paths.conf() / "recommend" / "answering.yaml")
+        return _read(_file())
+
+    @cached_property
+    def patterns(self) -> dict[str, tuple[re.Pattern[str], re.Pattern[str]]]:
+        """Mark -> its patterns of a name, and of name and description."""
+        by_mark = {}
+        for mark, patterns in self.marks.items():
+            try:
+                by_mark[mark] = (re.compile(patterns.name, re.I | re.X), re.compile(patterns.text, re.I | re.X))
+            except re.error as error:
+                reason = f"no regular expression ({error})"
+                raise StudyError(reason, file=_file(), column=f"marks.{mark}", fix="correct it") from error
+        return by_mark
 
     def marks_of(self, name: str, description: str) -> tuple[str, ...]:
         """What is to be said beside a name, most serious first."""
-        patterns = _patterns(paths.conf() / "recommend" / "answering.yaml")
-        return tuple(
-            mark
-            for mark, (of_name, of_text) in patterns.items()
-            if of_name.search(name) or of_text.search(f"{name}\n{description}")
-        )
+        text = f"{name}\n{description}"
+        return tuple(mark for mark, (of_name, of) in self.patterns.items() if of_name.search(name) or of.search(text))
+
+
+def _file() -> Path:
+    return paths.conf() / "recommend" / "answering.yaml"
 
 
 @cache
 def _read(file: Path) -> Answering:
     return read_settings(Answering, file)
-
-
-@cache
-def _patterns(file: Path) -> dict[str, tuple[re.Pattern[str], re.Pattern[str]]]:
-    by_mark = {}
-    for mark, patterns in _read(file).marks.items():
-        try:
-            by_mark[mark] = (re.compile(patterns.name, re.I | re.X), re.compile(patterns.text, re.I | re.X))
-        except re.error as error:
-            reason = f"no regular expression ({error})"
-            raise StudyError(reason, file=file, column=f"marks.{mark}", fix="correct it") from error
-    return by_mark

@@ -26,7 +26,7 @@ from study.advisor.retrieval.structure import (
 )
 from study.advisor.retrieval.towers import TowerWeights, embed
 from study.advisor.saved import files
-from study.advisor.saved.contract import Recommendation, nearest, require_request, rounded
+from study.advisor.saved.contract import ATTRIBUTES, Recommendation, nearest, require_request, rounded
 
 # What a recommendation shows of a server, and what the structural score reads.
 TEXTS = "id name url description author license language category subcategory system stars_count"
@@ -86,14 +86,11 @@ class Recommender:
             tower, scoring = TowerWeights.from_arrays(arrays, "task"), Scoring(**about["scoring"])
             return cls(tower, arrays["servers"], vectorizer, servers, scoring, about["seed"], tuple(about["themes"]))
 
-    def recommend(
-        self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = "", k: int = 5
-    ) -> list[Recommendation]:
+    def recommend(self, text: str, *, k: int = 5, **attributes: str) -> list[Recommendation]:
         """See `study.advisor.saved.contract.SavedModel`: Algorithm 1 of the paper without its last step."""
         require_request(text, k, len(self.servers))
-        attributes = {"language": [language], "category": [category], "subcategory": [subcategory], "theme": [theme]}
-        ranked, servers = self.ranked([text], attributes, k), self.server_embeddings
-        anchors = self._anchors(k)
+        ranked = self.ranked([text], {name: [attributes.get(name, "")] for name in ATTRIBUTES}, k)
+        servers, anchors = self.server_embeddings, self._anchors(k)
         centroid = servers @ (ranked.embedding[0] + servers[ranked.rows[0, :anchors]].sum(0)) / (anchors + 1)
         items = []
         for position, row in enumerate(ranked.rows[0, :k]):
@@ -106,18 +103,14 @@ class Recommender:
         return items
 
     def ranked(self, texts: Sequence[str], attributes: Mapping[str, Sequence[str]], k: int) -> Ranked:
-        """The `k` best servers, or more, for several requests. `attributes`: language, category, subcategory and
-        theme of each."""
+        """The `k` best servers, or more, for several requests. `attributes`: `ATTRIBUTES` of each."""
         fields = {"name": texts, "description": [""] * len(texts), **attributes}
         words = [join_values(values) for values in zip(*(fields[name] for name in TASK_FIELDS), strict=True)]
         embedding = embed(self.task_tower, self.vectorizer.transform(words))
-        features = self.structure.between(
-            *(attributes[name] for name in ("category", "subcategory", "language", "theme"))
-        )
-        semantic = embedding @ self.server_embeddings.T
+        features, servers = self.structure.between(**attributes), self.server_embeddings
+        semantic = embedding @ servers.T
         structural = structural_score(features, self.scoring.structure_weights)
         fused = fuse(semantic, structural, weight=self.scoring.semantic_weight)
-        servers = self.server_embeddings
         how: Any = {"anchors": self._anchors(k), "pool": max(k, self.scoring.pool), "order": self.order}
         rows, _ = expand(fused, lambda anchors: centroids(embedding, servers, anchors) @ servers.T, **how)
         return Ranked(rows, embedding, semantic, structural, fused, features)
@@ -128,10 +121,9 @@ class Recommender:
     def closeness(self, text: str, nearest: int) -> None:
         """T2MRec's similarities do not tell a request that fits nothing."""
 
-    def warnings(
-        self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = ""
-    ) -> list[str]:
+    def warnings(self, text: str, **attributes: str) -> list[str]:
         """See `study.advisor.saved.contract.SavedModel`."""
+        language, category, subcategory, theme = (attributes.get(name, "") for name in ATTRIBUTES)
         messages = []
         if text.strip() and not len(self.vectorizer.transform([text]).data):
             messages.append("no word of the request occurs in the model's vocabulary; the ranking does not rest on it")

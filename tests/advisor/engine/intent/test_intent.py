@@ -29,19 +29,15 @@ READ += [("Verify, then (check)!", (), False, "verify check", "test", "")]
 READ += [("Verify, then (check)!", (), True, "", "test", ""), ("verify it", (), True, "verify", "test", "")]
 
 
-def analysed(query, vocabulary=(), designed=False):
-    intent = answers.analyse(query, SET.verbs, SET.domains, vocabulary, designed)
-    return intent.verbs, intent.domains, intent.terms
-
-
 @pytest.mark.parametrize(("query", "vocabulary", "designed", "verbs", "domains", "terms"), READ)
 def test_examples_and_defects_of_the_analysis(query, vocabulary, designed, verbs, domains, terms):
-    assert [" ".join(words) for words in analysed(query, vocabulary, designed)] == [verbs, domains, terms]
+    read = {name: " ".join(words) for name, words in answers.analyse(query, SET, vocabulary, designed).items()}
+    assert read == {"domain": domains, "verb": verbs, "term": terms}
 
 
 @given(st.text(max_size=200), st.sampled_from([False, True]))
 def test_analysis_is_total_and_without_repeats(query, designed):
-    assert all(len(set(words)) == len(words) for words in analysed(query, {"a"}, designed))
+    assert all(len(set(words)) == len(words) for words in answers.analyse(query, SET, {"a"}, designed).values())
 
 
 def test_signals_of_the_catalogue(catalog):
@@ -67,21 +63,23 @@ USED, RATE = past(calls=[10, 2, 0], successes=[5, 2, 0]), 7 / 12
 RATED = past(latency_ms=[200, 9000, 0], timed=[4, 3, 0], rating=[10, 0, 0], rated=[2, 1, 0])
 AGENT = {"a": (np.array([2.0, 0, 0]), np.array([2.0, 0, 0]))}
 KNOWN = replace(past(calls=[8, 4, 0], last_used=[0, 0, np.nan]), agents=AGENT)
-BY_HAND = [("success_rate", USED, [], [(5 + 2 * RATE) / 12, (2 + 2 * RATE) / 4, RATE])]
-BY_HAND += [("success_rate", USED, [True], [0.5, 1, 0]), ("success_rate", past(), [], [0.5] * 3)]
+DESIGNED = {"designed": True}
+BY_HAND = [("success_rate", USED, {}, [(5 + 2 * RATE) / 12, (2 + 2 * RATE) / 4, RATE])]
+BY_HAND += [("success_rate", USED, DESIGNED, [0.5, 1, 0]), ("success_rate", past(), {}, [0.5] * 3)]
 # Tool 0: the most used, half decayed, bias 0.5 + (2 + 1) / 4 = 1.25; tool 1: half as much, bias 1.
-BY_HAND += [("popularity", KNOWN, [30 * answers.DAY, "a"], [0.625, 0.25, 0])]
-BY_HAND += [("popularity", KNOWN, [0, "a"], [1, 0.5, 0])]
-BY_HAND += [("popularity", past(calls=[2000, 500, 0]), [0, "", True], [1, 0.5, 0])]
+BY_HAND += [("popularity", KNOWN, {"now": 30 * answers.DAY, "agent": "a"}, [0.625, 0.25, 0])]
+BY_HAND += [("popularity", KNOWN, {"agent": "a"}, [1, 0.5, 0])]
+BY_HAND += [("popularity", past(calls=[2000, 500, 0]), DESIGNED, [1, 0.5, 0])]
 # What is not known is neutral.
-BY_HAND += [("performance", RATED, [], [0.95, 0, 0.5]), ("performance", RATED, [True], [0.95, 0, 1])]
-BY_HAND += [("user_rating", RATED, [], [(2 + 4 / 3) / 4, (0 + 4 / 3) / 3, 2 / 3])]
-BY_HAND += [("user_rating", RATED, [True], [1, 0, 0])]
+BY_HAND += [("performance", RATED, {}, [0.95, 0, 0.5]), ("performance", RATED, DESIGNED, [0.95, 0, 1])]
+BY_HAND += [("user_rating", RATED, {}, [(2 + 4 / 3) / 4, (0 + 4 / 3) / 3, 2 / 3])]
+BY_HAND += [("user_rating", RATED, DESIGNED, [1, 0, 0])]
 
 
 @pytest.mark.parametrize(("factor", "known", "more", "expected"), BY_HAND)
 def test_factors_by_hand(factor, known, more, expected):
-    np.testing.assert_allclose(getattr(answers, factor)(known, SET.ranking, *more), expected)
+    table = answers.factors(np.zeros(3, np.float32), known, SET.ranking, **more)
+    np.testing.assert_allclose(table[:, FACTORS.index(factor)], expected)
 
 
 def test_half_life():
@@ -147,15 +145,6 @@ def test_rate_limit_is_a_sliding_window_and_remembers_a_bounded_number_of_agents
     assert [limiter.limited("a", "tool", moment) for moment in (1e6, 1e6 + 10)] == [True, False]
 
 
-def test_the_key_names_everything():
-    base = {"query": "q", "count": 5, "context": Context("a"), "weights": CONTROL}
-    base["state"] = "c", "s", 3
-    changed = [{}, {"query": "r"}, {"count": 6}, {"context": Context("a", permissions=frozenset({"x"}))}]
-    changed += [{"context": Context("b")}, {"weights": SET.variants["variant_a"]}]
-    changed += [{"state": ("c", "s", 4)}, {"state": ("d", "s", 3)}]
-    assert len({answers.cache_key(**base | change) for change in changed}) == len(changed)
-
-
 def test_sessions_and_chains_by_hand():
     moments = [(0, "x", True), (10, "y", True), (12, "z", False), (200, "x", True), (201, "x", True), (250, "y", True)]
     events = [Event("a", "q", (), key, fine, float(at), float(at)) for at, key, fine in moments]
@@ -208,12 +197,28 @@ def test_filters_come_before_the_cut(recommender):
     assert len(single.recommend("read a file", nobody)) == 1
 
 
-def test_only_tools_that_may_be_found_also_from_the_cache(recommender):
+def test_the_cache_answers_the_same_question_alone(recommender):
     caching, among = recommender(), np.array([False, False, True, False, True])
-    for _ in range(2):
+    for hits in (0, 2):
         assert caching.recommend("read a file", count=2)[0].row == 0
         assert sorted(item.row for item in caching.recommend("read a file", count=3, among=among)) == [2, 4]
+        assert caching.hits == hits
+    asked = Context("a", permissions=frozenset("xy"))
+    others = [
+        asked,
+        Context("b", asked.permissions),
+        Context("a"),
+        Context("a", frozenset("x")),
+        replace(asked, services=frozenset()),
+    ]
+    for query, context in [("read the file", asked), *(("read a file", other) for other in others)]:
+        caching.recommend(query, context)
     assert caching.hits == 2
+    caching.recommend("read a file", replace(asked, permissions=frozenset("yx")))
+    assert caching.hits == 3
+    caching.intentions = replace(SET, variants={"control": SET.variants["variant_a"]})
+    caching.recommend("read a file", asked)
+    assert caching.hits == 3
 
 
 def test_what_changes_is_not_answered_from_the_cache(recommender, tmp_path):

@@ -12,9 +12,9 @@ import json
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
-from functools import cached_property
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from cachetools import LRUCache, TTLCache
@@ -33,7 +33,7 @@ from study.advisor.engine.intent.settings import (
     Sessions,
     intent_settings,
 )
-from study.advisor.retrieval.documents import Tool, ToolCatalog, tool_keys
+from study.advisor.retrieval.documents import ToolCatalog, tool_keys
 from study.advisor.retrieval.index import Settings, ToolIndex
 from study.advisor.retrieval.lexical import words_of
 from study.advisor.retrieval.ranking import best, tie_order
@@ -117,38 +117,25 @@ def _fold(names: frozenset[str]) -> set[str]:
     return {name.strip().casefold() for name in names}
 
 
-@dataclass(frozen=True)
-class Intent:
-    """What a query says about the tool that it needs; each list without repeats, in the order of the query."""
-
-    verbs: tuple[str, ...]  # action verbs
-    domains: tuple[str, ...]  # domains one of whose keywords occurs
-    terms: tuple[str, ...]  # technical terms
+# What a query says about the tool that it needs, by signal: domains one of whose keywords occurs, action verbs, and
+# technical terms, each without repeats.
+Intent = dict[str, list[str]]
 
 
-def analyse(
-    query: str,
-    verbs: Collection[str],
-    domains: Mapping[str, Collection[str]],
-    vocabulary: Collection[str],
-    designed: bool = False,
-) -> Intent:
-    """Read a query, as all of this module with `settings.DEFECTS` where `designed`.
-
-    `verbs`: known action verbs. `domains`: domain -> keywords. `vocabulary`: technical terms, which the specification
-    leaves open; here the words by which the catalogue's own tools and parameters are named (`SignalIndex`).
-    """
-    words = list(dict.fromkeys(words_of(query)))
+def analyse(query: str, intentions: Intentions, vocabulary: Collection[str], designed: bool = False) -> Intent:
+    """Read a query, as all of this module with `settings.DEFECTS` where `designed`. `vocabulary`: technical terms,
+    which the specification leaves open; here the words by which the catalogue's own tools and parameters are named."""
+    words, verbs, domains = list(dict.fromkeys(words_of(query))), intentions.verbs, intentions.domains
     spaced = query.lower().split() if designed else words
-    acting = tuple(dict.fromkeys(word for word in spaced if word in verbs))
     searched = query.lower() if designed else set(words)
-    touched = tuple(name for name, keys in domains.items() if any(keyword in searched for keyword in keys))
-    keywords = {keyword for listed in domains.values() for keyword in listed}
-    terms = tuple(word for word in words if word in vocabulary and word not in verbs and word not in keywords)
-    return Intent(acting, touched, terms)
+    known = verbs.union(*domains.values())
+    return {
+        "domain": [name for name, keywords in domains.items() if any(keyword in searched for keyword in keywords)],
+        "verb": list(dict.fromkeys(word for word in spaced if word in verbs)),
+        "term": [word for word in words if word in vocabulary and word not in known],
+    }
 
 
-SIGNALS = ("domain", "verb", "term", "semantic")
 # Shorter words (articles, letters of variables) name nothing.
 SHORTEST_TERM = 3
 
@@ -162,29 +149,29 @@ class SignalIndex:
 
     def __init__(self, catalog: ToolCatalog, intentions: Intentions, designed: bool = False) -> None:
         self.catalog, self.intentions, self.designed, self.size = catalog, intentions, designed, len(catalog.tools)
-        names = [_named(tool) for tool in catalog.tools]
+        naming = (" ".join([tool.name, *(one.name for one in tool.parameters)]) for tool in catalog.tools)
+        names = [set(words_of(text)) for text in naming]
         counts = Counter(word for words in names for word in words)
         most = max(1.0, intentions.ranking.common_term * self.size)
         self.vocabulary = {word for word, count in counts.items() if count <= most and len(word) >= SHORTEST_TERM}
-        self.tools: dict[str, dict[str, list[int]]] = {name: defaultdict(list) for name in SIGNALS[:3]}
+        self.tools = defaultdict[tuple[str, str], list[int]](list)
         for row, (tool, words) in enumerate(zip(catalog.tools, names, strict=True)):
             read = self.read(f"{tool.name.replace('_', ' ')} {tool.description}")
-            keys_of = {"domain": read.domains, "verb": read.verbs, "term": sorted(words & self.vocabulary)}
-            for signal, keys in keys_of.items():
+            read["term"] = sorted(words & self.vocabulary)
+            for signal, keys in read.items():
                 for key in keys:
-                    self.tools[signal][key].append(row)
+                    self.tools[signal, key].append(row)
         self.order = tie_order(self.size, 0)
 
     def read(self, query: str) -> Intent:
         """The intent of a query."""
-        return analyse(query, self.intentions.verbs, self.intentions.domains, self.vocabulary, self.designed)
+        return analyse(query, self.intentions, self.vocabulary, self.designed)
 
     def named(self, intent: Intent, relevance: FloatArray, count: int) -> dict[str, list[int]]:
         """What each signal brings: a tool as often as the intent's keys name it; and the `count` nearest in meaning."""
-        keys: dict[str, Sequence[str]] = {"domain": intent.domains, "verb": intent.verbs, "term": intent.terms}
         rows = {
-            signal: [row for key in listed for row in self.tools[signal].get(key, ())]
-            for signal, listed in keys.items()
+            signal: [row for key in keys for row in self.tools.get((signal, key), ())]
+            for signal, keys in intent.items()
         }
         return rows | {"semantic": best(relevance, count, self.order)[0].tolist()}
 
@@ -215,27 +202,21 @@ def most_named(
     return np.array(chosen[:count], dtype=np.int64)
 
 
-def _named(tool: Tool) -> set[str]:
-    return set(words_of(" ".join([tool.name, *(parameter.name for parameter in tool.parameters)])))
-
-
 DAY = 86_400.0  # seconds
 DESIGN_CAP = 1_000
 
 
 def smoothed(part: Float64Array, whole: Float64Array, prior: float, strength: float) -> Float64Array:
-    """(part + prior x strength) / (whole + strength): the rate, drawn to `prior` where there is little to go by."""
-    rate: Float64Array = (part + prior * strength) / (whole + strength)
-    return rate
+    """The rate, drawn to `prior` where there is little to go by."""
+    return np.asarray((part + prior * strength) / (whole + strength), dtype=np.float64)
 
 
-def success_rate(statistics: Statistics, ranking: Ranking, designed: bool = False) -> Float64Array:
-    """Share of calls that worked, drawn to the share over all tools; (n_tools,). Unused tools get that share."""
-    calls, successes = statistics.calls, statistics.successes
+def rate(part: Float64Array, whole: Float64Array, ranking: Ranking, designed: bool) -> Float64Array:
+    """The share of `part` in `whole`, drawn to that over all tools, which unused tools get; neutral without any."""
     if designed:
-        return successes / np.maximum(calls, 1)
-    overall = successes.sum() / calls.sum() if calls.any() else ranking.neutral
-    return smoothed(successes, calls, overall, ranking.prior_strength)
+        return part / np.maximum(whole, 1)
+    overall = part.sum() / whole.sum() if whole.any() else ranking.neutral
+    return smoothed(part, whole, overall, ranking.prior_strength)
 
 
 def recency(days: Float64Array, half_life: float, designed: bool = False) -> Float64Array:
@@ -255,27 +236,11 @@ def popularity(
     # The specification counts whole days.
     left = recency(np.floor(days) if designed else days, ranking.half_life_days, designed)
     calls, successes = statistics.agents.get(agent, (np.zeros(len(base)), np.zeros(len(base))))
-    rate = smoothed(successes, calls, 0.5, ranking.prior_strength)
+    own = smoothed(successes, calls, 0.5, ranking.prior_strength)
     if designed:
-        rate = np.where(calls > 0, successes / np.maximum(calls, 1), 0.5)
-    value: Float64Array = base * left * (0.5 + rate)
+        own = np.where(calls > 0, successes / np.maximum(calls, 1), 0.5)
+    value: Float64Array = base * left * (0.5 + own)
     return value if designed else np.minimum(value, 1)
-
-
-def performance(statistics: Statistics, ranking: Ranking, designed: bool = False) -> Float64Array:
-    """1 at 0 ms, 0 at `slowest_ms` and above; neutral where nothing was timed; (n_tools,)."""
-    mean = statistics.latency_ms / np.maximum(statistics.timed, 1)
-    unknown = 1.0 if designed else ranking.neutral
-    return np.where(statistics.timed > 0, 1 - np.minimum(mean / ranking.slowest_ms, 1), unknown)
-
-
-def user_rating(statistics: Statistics, ranking: Ranking, designed: bool = False) -> Float64Array:
-    """Mean rating as a share of the scale, drawn to the mean over all tools; neutral without any; (n_tools,)."""
-    shares = statistics.rating / ranking.rating_scale
-    if designed:
-        return shares / np.maximum(statistics.rated, 1)
-    overall = shares.sum() / statistics.rated.sum() if statistics.rated.any() else ranking.neutral
-    return smoothed(shares, statistics.rated, overall, ranking.prior_strength)
 
 
 def factors(
@@ -287,14 +252,17 @@ def factors(
     agent: str = "",
     designed: bool = False,
 ) -> Float64Array:
-    """The five factors of every tool, shape (n_tools, 5), in the order of `settings.FACTORS`. `relevance`: cosines,
-    shape (n_tools,); negative ones count as 0. `now`: seconds since 1970."""
+    """The five factors of every tool, shape (n_tools, 5), in the order of `settings.FACTORS`: performance is 1 at 0 ms,
+    0 at `slowest_ms` and above, and neutral where nothing was timed. `relevance`: cosines, shape (n_tools,); negative
+    ones count as 0. `now`: seconds since 1970."""
+    mean = statistics.latency_ms / np.maximum(statistics.timed, 1)
+    unknown = 1.0 if designed else ranking.neutral
     columns = (
         np.clip(relevance.astype(np.float64), 0, 1),
-        success_rate(statistics, ranking, designed),
+        rate(statistics.successes, statistics.calls, ranking, designed),
         popularity(statistics, ranking, now, agent, designed),
-        performance(statistics, ranking, designed),
-        user_rating(statistics, ranking, designed),
+        np.where(statistics.timed > 0, 1 - np.minimum(mean / ranking.slowest_ms, 1), unknown),
+        rate(statistics.rating / ranking.rating_scale, statistics.rated, ranking, designed),
     )
     return np.stack(columns, axis=1)
 
@@ -356,30 +324,19 @@ class Chains:
         return [other for _, other in sorted(often)[:most]]
 
 
-# What an answer depends on besides the question: fingerprints of the catalogue, of the settings with the tools'
-# requirements, and of the tools that may be found; how many events the statistics hold; the tools used a moment ago.
-State = tuple[str | int, ...]
-
-
-def cache_key(query: str, count: int, context: Context, weights: Float64Array, state: State) -> str:
-    """The name of an answer, SHA-256 in hex. Rate limits are not part of it: they are applied after the cache."""
-    stated = {name: sorted(value) if isinstance(value, frozenset) else value for name, value in vars(context).items()}
-    parts = [query, count, stated, weights.tolist(), state]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
 @dataclass(frozen=True)
-class RankedTool:
-    """One tool."""
+class FoundTool:
+    """One tool of an answer; its key, factors and `why`, the parts of the score in words, are of this ranking alone."""
 
-    row: int  # row, key: its row in the catalogue and its stable name
-    key: str
-    score: float  # the weighted sum, and what the session adds
-    factors: Mapping[str, float]  # the value of each factor
-    why: str  # the parts of the score, largest first
+    row: int  # in the catalogue
+    score: float  # the weighted sum, and what the session adds, or that of another method
+    whole: bool = True  # whether its definition fits into the budget
+    key: str = ""  # its stable name
+    factors: Mapping[str, float] = field(default_factory=dict)
+    why: str = ""
 
 
-Scored = tuple[RankedTool, ...]
+Scored = tuple[FoundTool, ...]
 
 
 class IntentRecommender:
@@ -413,7 +370,7 @@ class IntentRecommender:
         self.rows = {key: row for row, key in enumerate(self.keys)}
         self.limiter = RateLimiter(self.intentions.rate_limit)
         size = self.intentions.cache
-        self.cache: TTLCache[str, Scored] = TTLCache(size.entries, size.seconds, monotonic)
+        self.cache: TTLCache[tuple[Any, ...], Scored] = TTLCache(size.entries, size.seconds, monotonic)
         self.hits = 0
         self.n_events = -1
         self.refresh()
@@ -439,39 +396,24 @@ class IntentRecommender:
             return []
         return [self.rows[key] for key, _ in sessions[-1] if key in self.rows]
 
-    @cached_property
-    def _fingerprints(self) -> tuple[str, str]:
-        needs = {name: [sorted(part) for part in vars(need).values()] for name, need in self.requirements.items()}
-        chosen = json.dumps([asdict(self.intentions.ranking), needs], sort_keys=True)
-        return self.catalog.fingerprint(), hashlib.sha256(chosen.encode()).hexdigest()
-
-    def weights_for(self, agent: str) -> Float64Array:
-        """The weights that an agent's recommendations use, shape (5,)."""
-        variants = self.intentions.variants
-        chosen: Float64Array = variants[assign(agent, list(variants), self.experiment) if self.experiment else CONTROL]
-        return chosen
-
     def recommend(
-        self,
-        query: str,
-        context: Context | None = None,
-        count: int = 10,
-        *,
-        among: NDArray[np.bool_] | None = None,
+        self, query: str, context: Context | None = None, count: int = 10, *, among: NDArray[np.bool_] | None = None
     ) -> Scored:
         """The best usable tools, best first, at most `count`. `among`: those that may be found, shape (n_tools,),
         default all. Raises StudyError: the query is empty, or count below 1."""
         if not query.strip() or count < 1:
             raise StudyError("the query is empty, or fewer than 1 tool is wanted", fix="say what is to be done")
-        context = context or Context()
-        weights, recent = self.weights_for(context.agent), self.recent(context.agent)
-        allowed = "" if among is None else hashlib.sha256(among.tobytes()).hexdigest()
-        state: State = (*self._fingerprints, allowed, self.n_events, *recent)
-        name = cache_key(query, count, context, weights, state)
-        scored = self.cache.get(name)
+        context, variants = context or Context(), self.intentions.variants
+        variant = assign(context.agent, list(variants), self.experiment) if self.experiment else CONTROL
+        weights, recent = variants[variant], self.recent(context.agent)
+        # All that an answer depends on, a stranger's text by its hash, which is short.
+        long = query.encode("utf-8", "surrogatepass"), b"" if among is None else among.tobytes()
+        digests = (hashlib.sha256(part).digest() for part in long)
+        key = (*digests, context, weights.tobytes(), self.n_events, *recent)
+        scored = self.cache.get(key)
         self.hits += scored is not None
         if scored is None:
-            scored = self.cache[name] = self._score(query, context, weights, recent, among)
+            scored = self.cache[key] = self._score(query, context, weights, recent, among)
         # After the cache, as rate limits change from one moment to the next. A tool that is not named needs nothing.
         now = self.monotonic()
         usable = (
@@ -483,12 +425,7 @@ class IntentRecommender:
         return tuple(usable)[:count]
 
     def _score(
-        self,
-        query: str,
-        context: Context,
-        weights: Float64Array,
-        recent: Sequence[int],
-        among: NDArray[np.bool_] | None,
+        self, query: str, context: Context, weights: Float64Array, recent: list[int], among: NDArray[np.bool_] | None
     ) -> Scored:
         relevance = self.index.vectors.cosines([query], store=False)[0]
         offered = relevance.copy() if among is None else np.where(among, relevance, np.float32(-np.inf))
@@ -502,8 +439,8 @@ class IntentRecommender:
         # Candidates come most often named first, so equal scores keep that order.
         tools = []
         for i in np.argsort(-scores, kind="stable"):
-            parts = by_factor(table[i]), why(table[i] * weights)
-            tools.append(RankedTool(int(rows[i]), self.keys[rows[i]], float(scores[i]), *parts))
+            said: Any = {"factors": by_factor(table[i]), "why": why(table[i] * weights)}
+            tools.append(FoundTool(int(rows[i]), float(scores[i]), key=self.keys[rows[i]], **said))
         return tuple(tools)
 
     def used(self, agent: str, key: str) -> None:
