@@ -28,7 +28,7 @@ from study.config.compose import build_system, load
 from study.evaluation.ranking import top_k
 from study.runner.inputs import load_inputs
 from study.search.export import export
-from tests.advisor.engine.conftest import damage
+from tests.advisor.engine.conftest import damage, turned
 from tests.tiny_study import TINY
 
 URL = "https://github.com/someone-with-a-long-name/a-repository-with-a-name-that-no-column-of-a-table-could-ever-hold"
@@ -38,30 +38,47 @@ MODEL = Path("models/synthetic/field_dense")
 BOTH = {"category": "a", "subcategory": "b"}
 
 
-NOT_OF_TYPE = [("name", None), ("description", 1.5), ("url", ["x"]), ("id", "7"), ("id", True), ("id", None)]
-
-
 def in_json(**values):
     return lambda content: content.update(values)
 
 
-DAMAGE = [("model.safetensors", "cut"), ("model.safetensors", "gone"), ("model.json", "cut"), ("model.json", "[]")]
-DAMAGE += [("catalogue.json", "cut"), ("products.json", "cut"), ("model.json", in_json(weights="x==1"))]
-DAMAGE += [("model.json", in_json(format=99)), ("model.json", in_json(kind="pickle"))]
-DAMAGE += [("model.json", lambda content: content.pop("seed") and None)]
-DAMAGE += [("model.json", in_json(settings=own)) for own in ({"x": 1}, {"parts": [{"view": "x", "field": "all"}]})]
-DAMAGE += [("catalogue.json", lambda content: [values.pop() for values in content.values()] and None)]
-DAMAGE += [("catalogue.json", lambda content: content.pop("url") and None)]
-DAMAGE += [("products.json", lambda content: content.pop("spelling") and None)]
-DAMAGE += [("products.json", in_json(bearers=[[["zotero"], [60]]]))]
-DAMAGE += [
-    ("catalogue.json", lambda table, name=name, value=value: table[name].__setitem__(3, value))
-    for name, value in NOT_OF_TYPE
-]
-DAMAGE += [("model.safetensors", lambda arrays: arrays.pop("field.all"))]
-DAMAGE += [("model.safetensors", lambda arrays: arrays["prior"].fill(np.nan))]
-DAMAGE += [("model.safetensors", lambda arrays: arrays.update(prior=arrays["prior"][1:]))]
-DAMAGE += [("model.safetensors", lambda arrays: arrays.update({"field.all": arrays["field.all"][:, 1:].copy()}))]
+def shorter(content):
+    for values in content.values():
+        values.pop()
+
+
+def without(name):
+    return lambda content: content.pop(name) and None
+
+
+NOT_OF_TYPE = [("name", None), ("description", 1.5), ("url", ["x"]), ("id", "7"), ("id", True), ("id", None)]
+UNKNOWN = [{"x": 1}, {"parts": [{"view": "x", "field": "all"}]}]
+DAMAGE = {
+    "model.safetensors": [
+        *("cut", "gone", without("field.all")),
+        lambda arrays: arrays["prior"].fill(np.nan),
+        lambda arrays: arrays.update(prior=arrays["prior"][1:]),
+        lambda arrays: arrays.update({"field.all": arrays["field.all"][:, 1:].copy()}),
+    ],
+    "model.json": [
+        *("cut", "[]", without("seed"), in_json(weights="x==1"), in_json(format=99), in_json(kind="pickle")),
+        *(in_json(settings=own) for own in UNKNOWN),
+    ],
+    "catalogue.json": [
+        *("cut", shorter, without("url")),
+        *(lambda table, name=name, value=value: table[name].__setitem__(3, value) for name, value in NOT_OF_TYPE),
+    ],
+    "products.json": ["cut", without("spelling"), in_json(bearers=[[["zotero"], [60]]])],
+}
+# Files that were not saved together.
+MIXED = {
+    "catalogue.json": [turned],
+    "model.json": [in_json(seed=7)],
+    "products.json": [in_json(bearers=[])],
+    "model.safetensors": [lambda arrays: arrays["prior"].fill(0)],
+    "files.json": ["gone", "[]", without("products.json")],
+}
+DAMAGED = [(file, how, new) for new, hows in ((True, DAMAGE), (False, MIXED)) for file in hows for how in hows[file]]
 UNREAD = [("captions for videos", {}, []), ("captions for Marketing", {"theme": "marketing"}, [])]
 UNREAD += [("captions for videos", {"theme": "Marketing"}, ["the theme 'Marketing' has no effect"])]
 UNREAD += [("captions", {"language": "Go"}, ["the language 'Go' has no effect"])]
@@ -185,38 +202,17 @@ def test_answers_without_data_set_cache_or_torch(project, tmp_path):
     assert (record["config"]["system"]["name"], record["dataset"]) == ("field_dense", "synthetic")
 
 
-@pytest.mark.parametrize(("file", "how"), DAMAGE)
-def test_damaged_model_is_named(project, tmp_path, monkeypatch, file, how):
+@pytest.mark.parametrize(("file", "how", "manifest"), DAMAGED)
+def test_damaged_model_is_named(project, tmp_path, monkeypatch, file, how, manifest):
     """A manifest that was written anew hides no damage."""
     shutil.copytree(project / MODEL, tmp_path / MODEL)
     monkeypatch.setenv("T2M_ROOT", str(tmp_path))
     damage(tmp_path / MODEL / file, how)
-    if how != "gone":
+    if manifest and how != "gone":
         files.write_manifest(tmp_path / MODEL, "products.json")
-    is_refused(tmp_path)
-
-
-def turned(content):
-    return {name: values[::-1] for name, values in content.items()}
-
-
-MIXED = [("catalogue.json", turned), ("model.json", in_json(seed=7)), ("products.json", in_json(bearers=[]))]
-MIXED += [("model.safetensors", lambda arrays: arrays["prior"].fill(0)), ("files.json", "gone"), ("files.json", "[]")]
-MIXED += [("files.json", lambda content: content.pop("products.json") and None)]
-
-
-@pytest.mark.parametrize(("file", "how"), MIXED)
-def test_files_that_were_not_saved_together_are_not_loaded(project, tmp_path, monkeypatch, file, how):
-    shutil.copytree(project / MODEL, tmp_path / MODEL)
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
-    damage(tmp_path / MODEL / file, how)
-    is_refused(tmp_path)
-
-
-def is_refused(root):
     with pytest.raises(StudyError, match="saved model") as caught:
         saved.load_saved_model("synthetic", "field_dense")
-    assert str(root / MODEL) in str(caught.value)
+    assert str(tmp_path / MODEL) in str(caught.value)
     assert "study export dataset=synthetic system=field_dense" in str(caught.value)
 
 

@@ -14,7 +14,7 @@ from study.config.compose import load
 from study.search.export import export, recommender
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 from study.t2mrec.system import T2MRec
-from tests.advisor.engine.conftest import damage, exported
+from tests.advisor.engine.conftest import damage, exported, turned
 from tests.tiny_study import TINY
 
 BAD = [("", 5, "the request is empty"), ("   ", 5, "the request is empty"), ("x" * 20_001, 5, "the request has 20001")]
@@ -70,7 +70,7 @@ def test_the_whole_catalogue_without_repeats_and_no_bad_request(saved, toy, tmp_
 
 FILES = ("model.safetensors", "vectorizer.json", "catalogue.json", "model.json")
 DAMAGE = [*((name, "cut") for name in (*FILES, MANIFEST)), ("vectorizer.json", "gone"), (MANIFEST, "gone")]
-DAMAGE += [(MANIFEST, "[]"), ("catalogue.json", lambda table: {name: values[::-1] for name, values in table.items()})]
+DAMAGE += [(MANIFEST, "[]"), ("catalogue.json", turned)]
 
 
 @pytest.mark.parametrize(("file", "how"), DAMAGE)

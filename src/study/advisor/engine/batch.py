@@ -37,8 +37,8 @@ class Worker:
         if "text" not in requests:
             raise StudyError("the column is missing", file=path, column="text", fix="give a column named text")
         parts = chunks(requests.index.to_numpy())
-        servers = [ids for part in parts for ids in best(self.model, requests.iloc[part], self.k)]
-        write_parquet(Path(row["target"]), requests.assign(servers=servers))
+        requests["servers"] = [ids for part in parts for ids in best(self.model, requests.iloc[part], self.k)]
+        write_parquet(Path(row["target"]), requests)
         return {"texts": len(requests)}
 
 
@@ -81,5 +81,6 @@ def best(model: SavedModel, requests: pd.DataFrame, k: int) -> Iterator[list[int
         ranked = model.ranked(rows["text"].tolist(), attributes, k).rows[:, :k]
         yield from model.servers["id"].to_numpy()[ranked].tolist()
     else:
-        for row in rows.to_dict("records"):
+        asked: list[Any] = rows.to_dict("records")
+        for row in asked:
             yield [one.server_id for one in model.recommend(row.pop("text"), k=k, **row)]

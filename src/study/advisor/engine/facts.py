@@ -112,8 +112,8 @@ class Shelf:
     """The open catalogue and the servers of Task2MCP, as far as they are here, by place and by repository."""
 
     def __init__(self, catalogue: pd.DataFrame | None, dataset: pd.DataFrame | None) -> None:
-        self.catalogue, self.dataset = catalogue, dataset
-        self.settings = Answering.read()
+        self.catalogue, self.settings = catalogue, Answering.read()
+        self.dataset = pd.DataFrame(columns=list(COLUMNS)) if dataset is None else dataset
 
     @classmethod
     def here(cls, catalogue: pd.DataFrame | None = None) -> Shelf:
@@ -133,22 +133,17 @@ class Shelf:
     @cached_property
     def dates(self) -> dict[str, str]:
         """Source -> the date of its data, as far as it is known."""
-        dated = {name: archive.date for name, archive in Sources.read().archives.items()}
-        return {name: date for name, date in dated.items() if date}
+        return {name: archive.date for name, archive in Sources.read().archives.items() if archive.date}
 
     @cached_property
     def places(self) -> dict[str, list[int]]:
         """Repository -> rows of the catalogue."""
-        if self.catalogue is None:
-            return {}
-        rows = self.catalogue.groupby("repository").indices
+        rows = {} if self.catalogue is None else self.catalogue.groupby("repository").indices
         return {str(address): list(map(int, of_address)) for address, of_address in rows.items() if address}
 
     @cached_property
     def listed(self) -> dict[str, int]:
         """Repository -> the row of Task2MCP's server with most stars there; those in folders are left out."""
-        if self.dataset is None:
-            return {}
         rows: dict[str, int] = {}
         stars = self.dataset["stars_count"].to_numpy()
         for row, url in enumerate(self.dataset["url"]):
@@ -160,14 +155,13 @@ class Shelf:
     @cached_property
     def rows(self) -> dict[int, int]:
         """Id of Task2MCP -> row."""
-        return {} if self.dataset is None else {int(name): row for row, name in enumerate(self.dataset["id"])}
+        return {int(name): row for row, name in enumerate(self.dataset["id"])}
 
     def of_catalogue(self, row: int) -> Facts:
         """Facts of a server of the catalogue."""
         server = _row(self.catalogue, row)
-        return self._facts(
-            server, _row(self.dataset, None if server["subfolder"] else self.listed.get(server["repository"]))
-        )
+        listed = None if server["subfolder"] else self.listed.get(server["repository"])
+        return self._facts(server, _row(self.dataset, listed))
 
     def of_task2mcp(self, server_id: int, name: str = "", description: str = "") -> Facts:
         """Facts of a server of Task2MCP; of one that is not here, those of its name and description."""
@@ -248,6 +242,5 @@ class Shelf:
         )
 
 
-def _row(table: pd.DataFrame | None, row: int | None) -> Any:
-    """A row of a table; None where either is missing."""
-    return None if table is None or row is None else table.iloc[row]
+def _row(table: Any, row: int | None) -> Any:
+    return None if row is None else table.iloc[row]
