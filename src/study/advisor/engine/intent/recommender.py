@@ -13,6 +13,7 @@ import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
 
@@ -148,12 +149,12 @@ class SignalIndex:
     """
 
     def __init__(self, catalog: ToolCatalog, intentions: Intentions, designed: bool = False) -> None:
-        self.catalog, self.intentions, self.designed, self.size = catalog, intentions, designed, len(catalog.tools)
+        self.intentions, self.designed, self.order = intentions, designed, tie_order(len(catalog.tools), 0)
         naming = (" ".join([tool.name, *(one.name for one in tool.parameters)]) for tool in catalog.tools)
         names = [set(words_of(text)) for text in naming]
-        counts = Counter(word for words in names for word in words)
-        most = max(1.0, intentions.ranking.common_term * self.size)
-        self.vocabulary = {word for word, count in counts.items() if count <= most and len(word) >= SHORTEST_TERM}
+        most = max(1.0, intentions.ranking.common_term * len(names))
+        common = Counter(chain(*names)).items()
+        self.vocabulary = {word for word, count in common if count <= most and len(word) >= SHORTEST_TERM}
         self.tools = defaultdict[tuple[str, str], list[int]](list)
         for row, (tool, words) in enumerate(zip(catalog.tools, names, strict=True)):
             read = self.read(f"{tool.name.replace('_', ' ')} {tool.description}")
@@ -161,7 +162,6 @@ class SignalIndex:
             for signal, keys in read.items():
                 for key in keys:
                     self.tools[signal, key].append(row)
-        self.order = tie_order(self.size, 0)
 
     def read(self, query: str) -> Intent:
         """The intent of a query."""
@@ -181,23 +181,17 @@ class SignalIndex:
         count = self.intentions.ranking.candidates
         if count is None:
             return np.flatnonzero(~np.isneginf(relevance)).astype(np.int64)
-        named = {
-            signal: [row for row in rows if not np.isneginf(relevance[row])]
-            for signal, rows in self.named(intent, relevance, count).items()
-        }
-        return most_named(named, relevance, self.order, count, self.designed)
+        rows = chain(*self.named(intent, relevance, count).values())
+        able = [row for row in rows if not np.isneginf(relevance[row])]
+        return most_named(able, relevance, self.order, count, self.designed)
 
 
-def most_named(
-    named: dict[str, list[int]], relevance: FloatArray, order: IntArray, count: int, designed: bool
-) -> IntArray:
-    """The `count` tools that the signals name most often, shape (at most count,). `named`: tool rows by signal, repeats
-    counting. `relevance`: shape (n_tools,), breaks ties; tools equal in that too are taken in the order `order`."""
-    counts = Counter(row for rows in named.values() for row in rows)
+def most_named(named: Sequence[int], relevance: FloatArray, order: IntArray, count: int, designed: bool) -> IntArray:
+    """The `count` tools that are named most often, shape (at most count,). `named`: their rows, one signal after the
+    other. `relevance`: shape (n_tools,), breaks ties; tools equal in that too are taken in the order `order`."""
+    counts, position = Counter(named), np.argsort(order)
     if designed:
         return np.array([row for row, _ in counts.most_common(count)], dtype=np.int64)
-    position = np.empty(len(order), dtype=np.int64)
-    position[order] = np.arange(len(order))
     chosen = sorted(counts, key=lambda row: (-counts[row], -relevance[row], position[row]))
     return np.array(chosen[:count], dtype=np.int64)
 
@@ -304,8 +298,7 @@ class Chains:
         self.after: dict[int, Counter[int]] = defaultdict(Counter)
         for used in sessions:
             self.begun.update(set(used))
-            pairs = {(one, other) for step, one in enumerate(used) for other in used[step + 1 :] if one != other}
-            for one, other in pairs:
+            for one, other in {pair for pair in combinations(used, 2) if pair[0] != pair[1]}:
                 self.after[one][other] += 1
 
     def following(self, recent: Iterable[int]) -> Float64Array:
@@ -360,8 +353,7 @@ class IntentRecommender:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.catalog, self.store = catalog, store
-        self.intentions = intentions or intent_settings()
+        self.store, self.intentions = store, intentions or intent_settings()
         self.requirements, self.experiment = requirements or {}, experiment
         self.clock, self.monotonic = clock, monotonic
         self.index = ToolIndex(catalog, Settings(document=self.intentions.ranking.document), embedder)
