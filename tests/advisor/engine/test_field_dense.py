@@ -48,7 +48,7 @@ def shorter(content):
 
 
 def without(name):
-    return lambda content: content.pop(name) and None
+    return lambda content: content.__delitem__(name)
 
 
 NOT_OF_TYPE = [("name", None), ("description", 1.5), ("url", ["x"]), ("id", "7"), ("id", True), ("id", None)]
