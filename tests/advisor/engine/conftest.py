@@ -55,8 +55,3 @@ def damage(path, how):
         how(arrays)
         save_file(arrays, path)
     assert not path.exists() or path.read_bytes() != before
-
-
-def turned(catalogue):
-    """A saved catalogue in another order."""
-    return {name: values[::-1] for name, values in catalogue.items()}

@@ -28,7 +28,7 @@ from study.config.compose import build_system, load
 from study.evaluation.ranking import top_k
 from study.runner.inputs import load_inputs
 from study.search.export import export
-from tests.advisor.engine.conftest import damage, turned
+from tests.advisor.engine.conftest import damage
 from tests.tiny_study import TINY
 
 URL = "https://github.com/someone-with-a-long-name/a-repository-with-a-name-that-no-column-of-a-table-could-ever-hold"
@@ -45,6 +45,10 @@ def in_json(**values):
 def shorter(content):
     for values in content.values():
         values.pop()
+
+
+def turned(content):
+    return {name: values[::-1] for name, values in content.items()}
 
 
 def without(name):
@@ -270,14 +274,11 @@ def test_servers_may_have_different_parts(rows):
     out = io.StringIO()
     with redirect_stdout(out):
         show_scores(items, title="T", caption="C")
-    head, *body = ([cell.strip() for cell in re.split("[┃│]", line)[1:-1]] for line in lines_of_table(out.getvalue()))
+    lines = (line for line in out.getvalue().splitlines() if line.startswith(("┃", "│")))
+    head, *body = ([cell.strip() for cell in re.split("[┃│]", line)[1:-1]] for line in lines)
     for parts, cells in zip(rows, body, strict=True):
         values = dict(zip(head[3:], cells[3:], strict=True))
         assert {name: float(cell) for name, cell in values.items() if cell} == {
             name: value for name, value in parts.items() if name in values
         }
         assert not any(value for name, value in parts.items() if name not in values)
-
-
-def lines_of_table(text):
-    return [line for line in text.splitlines() if line.startswith(("┃", "│"))]

@@ -259,6 +259,8 @@ def test_a_session_moves_the_ranking_as_its_weight_says(recommender, tmp_path):
     assert gained.pop("mail/write_file") == pytest.approx(3 / (4 + SET.sessions.prior_strength))
     assert set(gained.values()) == {0.0}
     assert scores[1.0, "c"] == scores[0.0, "c"]
+    ranked, remembering.clock = remembering.recommend("write a file", Context("b")), lambda: 40_000.0
+    assert remembering.recommend("write a file", Context("b")) != ranked  # the session is over
 
 
 def test_configuration_is_checked():
