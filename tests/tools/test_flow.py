@@ -18,7 +18,7 @@ from study.base.settings import build_settings
 from study.tools import language_model, results
 from study.tools.collections import same_value
 from study.tools.flow import bench as benches
-from study.tools.flow import experiments, learned, samples, selector, settings, synthesis
+from study.tools.flow import experiments, learned, samples, settings, synthesis
 from study.tools.flow.samples import Call, Sample, measures
 from study.tools.flow.slot_filler import Chosen, Option, SlotFiller, convert, exchange, kind_of, spans, stands_alone
 
@@ -41,7 +41,7 @@ FLOW = settings.flow_settings()
 
 def shared(turn, part):
     """What samples for training have in common with those for testing."""
-    train, test = ({getattr(PLAIN[row], part) for row in rows} for rows in (turn.train, turn.test))
+    train, test = ({getattr(PLAIN[row], part) for row in rows} for rows in turn)
     return train & test
 
 
@@ -49,14 +49,14 @@ def shared(turn, part):
 @pytest.mark.parametrize("seed", [0, 1])
 def test_splits_hold_out_everything_once_and_siblings_stay_together(name, seed):
     turns = list(samples.folds(PLAIN, name, settings.Splits(tools=3, calls=5), seed))
-    tested = np.concatenate([turn.test for turn in turns]).tolist()
+    tested = np.concatenate([test for _, test in turns]).tolist()
     assert sorted(tested) == [row for row, one in enumerate(PLAIN) if name != "unseen_tool" or one.tool != 6]
     for turn in turns:
         assert not shared(turn, "group")
         assert not (shared(turn, "tool") and name != "seen")
         assert not (shared(turn, "server") and name == "unseen_server")
         if name == "unseen_tool":
-            assert shared(turn, "server") == {PLAIN[row].server for row in turn.test}
+            assert shared(turn, "server") == {PLAIN[row].server for row in turn[1]}
     leaking = samples.folds(PLAIN, "seen_ungrouped", settings.Splits(3, 5), seed)
     assert any(shared(turn, "group") for turn in leaking)
     assert samples.server_groups([3] * 5 + [1] * 3 + [2] * 2 + [7], 2) == {3: 0, 1: 1, 2: 1, 7: 0}
@@ -285,8 +285,9 @@ def catalogue_of(*tools):
 
 
 @pytest.fixture
-def bench(embedder):
-    return benches.assemble(CATALOG, SAMPLES, FLOW, embedder)
+def bench(embedder, monkeypatch):
+    monkeypatch.setattr("study.advisor.encoders.choose.configured_embedder", lambda: embedder)
+    return benches.assemble(CATALOG, SAMPLES, FLOW)
 
 
 @pytest.fixture(scope="module")
@@ -311,7 +312,7 @@ def test_the_slot_filler_learns_which_piece_is_whose(slot_filler):
     other = catalogue_of(
         *(Tool(0, name, name, parameters([name], **{name: described})) for name, described in stated.items())
     )
-    other = slot_filler.of(other)
+    other = SlotFiller(other, COPYING, slot_filler.value, slot_filler.setting)
     assert other.fill("Open https://new.org/x today", 0) == {"url": "https://new.org/x"}
     assert other.fill("as fast as you can", 1)["listed"] in ("slow", "fast")
     assert other.fill("anything", 2) == {"whole": ""}
@@ -322,9 +323,9 @@ def test_conditional_logit_recovers_planted_weights_and_overlap_by_hand():
     rng, planted = np.random.default_rng(0), np.array([2.0, -1.0, 0.0])
     rows = rng.normal(size=(4000, 5, 3)).astype(np.float32)
     scores = rows @ planted + rng.gumbel(size=(4000, 5))
-    assert selector.fit(rows, scores.argmax(axis=1), 1e-6) == pytest.approx(planted, abs=0.12)
-    assert np.abs(selector.fit(rows, scores.argmax(axis=1), 1e3)).max() < 0.01
-    shares = selector.overlap(["read the mail", "x"], ["read_mail", "readMail now", "..."])
+    assert benches.fit(rows, scores.argmax(axis=1), 1e-6) == pytest.approx(planted, abs=0.12)
+    assert np.abs(benches.fit(rows, scores.argmax(axis=1), 1e3)).max() < 0.01
+    shares = benches.overlap(["read the mail", "x"], ["read_mail", "readMail now", "..."])
     assert shares == pytest.approx(np.array([[1, 2 / 3, 0], [0, 0, 0]]))
 
 
@@ -332,7 +333,7 @@ def test_exemplars_by_hand():
     vectors = np.eye(4, dtype=np.float32)[[0, 0, 1, 2]]
     calls = zip((5, 5, 2, 9), "aabc", strict=True)
     samples = [Sample(str(n), "", tool, 0, {"n": n}, group) for n, (tool, group) in enumerate(calls)]
-    exemplars, query = selector.Exemplars(vectors, samples, top=2), np.array([[0.8, 0.6, 0, 0]], dtype=np.float32)
+    exemplars, query = benches.Exemplars(vectors, samples, top=2), np.array([[0.8, 0.6, 0, 0]], dtype=np.float32)
     similarity = exemplars.similarity(query)
     nearest, votes = exemplars.by_tool(similarity)
     assert exemplars.tools.tolist() == [2, 5, 9]
@@ -342,7 +343,7 @@ def test_exemplars_by_hand():
     # Of the own call, and of what siblings would say, nothing is seen.
     apart = exemplars.similarity(query, ["a"])
     nearest, votes = exemplars.by_tool(apart)
-    assert (nearest[0, 1], votes[0]) == (selector.ABSENT, pytest.approx([0.5, 0, 0.5]))
+    assert (nearest[0, 1], votes[0]) == (benches.ABSENT, pytest.approx([0.5, 0, 0.5]))
     assert exemplars.nearest_of(apart[0], 5) is None
 
 
@@ -355,8 +356,8 @@ def test_candidates_hold_the_right_tool_once_and_no_twin(bench):
     assert (pools.shape, set(right.sum(axis=1)), set(right.argmax(axis=1))) == ((len(SAMPLES), 3), {1}, {0, 1, 2})
     assert (pools == np.stack(benches.candidates(bench, pool, 0))).all()
     doubled = ToolCatalog("d", CATALOG.servers, (*CATALOG.tools, CATALOG.tools[0]))
-    assert selector.duplicates(doubled)[0] == frozenset({6})
-    candidates = selector.pool_of(SAMPLES[0], np.arange(7), None, frozenset({6}), np.random.default_rng(0))
+    assert benches.duplicates(doubled)[0] == frozenset({6})
+    candidates = benches.pool_of(SAMPLES[0], np.arange(7), None, frozenset({6}), np.random.default_rng(0))
     assert sorted(candidates.tolist()) == [0, 1, 2, 3, 4, 5]
 
 
@@ -376,12 +377,12 @@ def test_answers_of_an_unseen_server_beat_chance(bench):
         assert ((table["tool"] >= table["param"]) & (table["param"] >= table["ast"])).all()
 
 
-def test_test_labels_cannot_change_answers(bench, embedder):
+def test_test_labels_cannot_change_answers(bench):
     train, test, pools = np.arange(0, 60), np.arange(60, 72), [np.arange(6) for _ in SAMPLES]
     systems = {"flow_trained": FLOW.systems["flow_trained"]}
     spoilt = [one if row < 60 else replace(one, arguments={"other": 1}) for row, one in enumerate(SAMPLES)]
     answers = []
-    for one in (bench, benches.assemble(CATALOG, spoilt, FLOW, embedder)):
+    for one in (bench, benches.assemble(CATALOG, spoilt, FLOW)):
         trained = benches.train(one, train, FLOW, 0, SlotFiller(CATALOG, COPYING))
         answers.append(benches.answer(one, test, pools, systems, trained, 0)["flow_trained"])
     first, second = answers
@@ -402,10 +403,10 @@ def test_siblings_leak_and_grouping_stops_it(bench):
     assert shares.loc["unseen_tool", "tool"] == shares.loc["unseen_server", "tool"] == 0
 
 
-def test_a_call_for_another_catalogue_uses_the_exemplars_of_its_candidates(bench, catalog, embedder, monkeypatch):
-    how = {"learned_from": bench, "embedder": embedder}
-    assert learned.call_tool(catalog, "find a route on a map", np.array([1, 4]), **how) == Call(4, {})
+def test_a_call_for_another_catalogue_uses_the_exemplars_of_its_candidates(bench, catalog, monkeypatch):
     parts = learned.learn(bench, FLOW)
+    monkeypatch.setattr(learned, "configured", lambda *_: parts)
+    assert learned.call_tool(catalog, "find a route on a map", np.array([1, 4])) == Call(4, {})
     # The same tools on another server, in another order.
     other = catalogue_of(*(replace(CATALOG.tools[row], server=0) for row in (4, 2, 0)))
     exemplars = parts.exemplars(other, 5)
@@ -415,7 +416,7 @@ def test_a_call_for_another_catalogue_uses_the_exemplars_of_its_candidates(bench
     fill, filled = SlotFiller.fill, []
     watched = lambda self, *arguments, **more: filled.append(arguments[1:]) or fill(self, *arguments, **more)  # noqa: E731
     monkeypatch.setattr(SlotFiller, "fill", watched)
-    near = learned.call_tool(other, TORONTO, np.arange(3), **how)
+    near = learned.call_tool(other, TORONTO, np.arange(3))
     assert near == Call(2, {"url": "https://toronto.org/a"})
     # The parameters are those of an exemplar, not the slot filler's guess.
     assert filled == [(2, ["url"])]
@@ -423,12 +424,12 @@ def test_a_call_for_another_catalogue_uses_the_exemplars_of_its_candidates(bench
     # A parameter without a value: neither an empty text nor an invented number; what is optional is not set at all.
     schema = parameters(["url", "depth"], url=URL, depth=COUNT, extra=COUNT)
     other = catalogue_of(Tool(0, "read_page", "read a page", schema))
-    call = learned.call_tool(other, "read a page using https://toronto.org/a", np.array([0]), **how)
+    call = learned.call_tool(other, "read a page using https://toronto.org/a", np.array([0]))
     assert call.arguments == {"url": "https://toronto.org/a", "depth": None}
     assert learned.missing(other, call) == ["depth"]
 
 
-def test_what_was_learned_is_kept_without_texts(bench, embedder, tmp_path):
+def test_what_was_learned_is_kept_without_texts(bench, tmp_path):
     more = [replace(one, id=f"{one.id}!", text=f"again {one.text}") for one in SAMPLES[:20]]
     fresh, path = learned.learn(bench, FLOW, more), tmp_path / "kept.safetensors"
     assert learned.read_learned(path) is None
@@ -439,7 +440,7 @@ def test_what_was_learned_is_kept_without_texts(bench, embedder, tmp_path):
     answers = [SlotFiller(CATALOG, FLOW.copying, one.value, one.setting).fill(TORONTO, 0) for one in (fresh, again)]
     assert answers == [{"url": "https://toronto.org/a"}] * 2
     assert SAMPLES[0].text.encode() not in path.read_bytes()
-    # The slot filler learns from more than the selector.
+    # The slot filler learns from more than the benches.
     alone = learned.learn(bench, FLOW)
     assert not np.array_equal(alone.value[0], fresh.value[0])
     np.testing.assert_array_equal(alone.weights[True], fresh.weights[True])
@@ -448,15 +449,12 @@ def test_what_was_learned_is_kept_without_texts(bench, embedder, tmp_path):
         assert learned.read_learned(path) is None
 
 
-def test_mcp_flow_is_learned_from_once(project, bench, catalog, embedder, monkeypatch):
+def test_mcp_flow_is_learned_from_once(project, bench, catalog, monkeypatch):
     prepared, notices = [], []
     monkeypatch.setattr(benches, "prepare", lambda *_: prepared.append(1) or bench)
     monkeypatch.setattr(experiments, "synthetic", lambda *_: (SAMPLES[:12], {}))
     for _ in range(2):
-        call = learned.call_tool(
-            catalog, "find a route on a map", np.array([1, 4]), embedder=embedder, say=notices.append
-        )
-        assert call == Call(4, {})
+        assert learned.call_tool(catalog, "find a route on a map", np.array([1, 4]), notices.append) == Call(4, {})
     assert (len(prepared), len(notices)) == (1, 1)
     # Other settings teach something else.
     first = learned.learned_key()
@@ -494,8 +492,8 @@ def test_instructions_that_are_the_public_ones_order_systems_alike(bench):
     assert table.loc["dense", "public"] > table.loc["random", "public"]
 
 
-def test_runs_resume_and_their_tables_follow(project, embedder, monkeypatch):
-    bench = benches.assemble(CATALOG, SAMPLES[::2], FLOW, embedder)
+def test_runs_resume_and_their_tables_follow(project, bench, monkeypatch):
+    bench = benches.assemble(CATALOG, SAMPLES[::2], FLOW)
     chosen = {"seeds": (0, 1), "pools": {"labelled3": settings.Pool("labelled", 3, 2)}}
     chosen |= {"references": {"seen": ("flow_dense", "labelled3")}, "splits": settings.Splits(2, 2)}
     small = replace(FLOW, **chosen)
@@ -526,12 +524,12 @@ def test_runs_resume_and_their_tables_follow(project, embedder, monkeypatch):
     assert not any(experiments.finished("seen", *arguments) for arguments in other)
 
 
-def test_synthesis_keeps_off_labelled_servers(bench, embedder, project, monkeypatch):
-    smaller = benches.assemble(CATALOG, [one for one in SAMPLES if one.server != 2], FLOW, embedder)
+def test_synthesis_keeps_off_labelled_servers(bench, project):
+    smaller = benches.assemble(CATALOG, [one for one in SAMPLES if one.server != 2], FLOW)
     texts, counts = experiments.synthetic(smaller, FLOW)
     assert {one.server for one in texts} == {2}
     lenient = replace(FLOW, filtration=replace(FLOW.filtration, similarity=1.1))
-    passing, tables = experiments.filtered(smaller, texts, counts, lenient, embedder)
+    passing, tables = experiments.filtered(smaller, texts, counts, lenient)
     rules = next(table.frame for table in tables if table.name == "flow_filtration")
     assert set(rules["of"]) == {"synthetic", "public"}
     assert 0 < len(passing.samples) <= len(texts)

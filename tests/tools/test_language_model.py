@@ -172,7 +172,7 @@ def test_names_in_a_prompt_are_unique_and_no_text_closes_its_frame(catalog):
     assert json.loads(language_model.tool_line("a", "y", 0)) == {"tool": "a"}
 
 
-def flow_bench(catalog, embedder, number=4):
+def flow_bench(catalog, number=4):
     """`number` instructions that say the tool's name, on two servers, each with a call of its own."""
     flow = replace(flow_settings(), pools={"labelled10": Pool("labelled", 3, 1)}, exemplars=1)
     flow = replace(flow, synthesis=replace(flow.synthesis, per_tool=2), splits=Splits(2, 2))
@@ -182,12 +182,12 @@ def flow_bench(catalog, embedder, number=4):
         samples.append(
             Sample(f"s{row}", f"{described.name} {row}", tool, described.server, {"path": f"/{row}"}, f"g{row}")
         )
-    return assemble(catalog, samples, flow, embedder), flow
+    return assemble(catalog, samples, flow), flow
 
 
-def test_calls_with_and_without_exemplars(catalog, embedder):
+def test_calls_with_and_without_exemplars(catalog):
     """A model that knows a call only where an example shows how: Tool alone without, AST with."""
-    bench, flow = flow_bench(catalog, embedder)
+    bench, flow = flow_bench(catalog)
 
     def answer(prompt, text):
         tools = json.loads(prompt.partition("<tools>")[2].partition("</tools>")[0])
@@ -205,14 +205,14 @@ def test_calls_with_and_without_exemplars(catalog, embedder):
     again = list(language_model.call_runs(bench, flow, kept("mcpflow", catalog, None, "replay")))
     assert [run.calls.to_dict() for run in again] == [plain.calls.to_dict(), helped.calls.to_dict()]
     # Instructions are sampled server by server.
-    bench, _ = flow_bench(catalog, embedder, 6)
+    bench, _ = flow_bench(catalog, 6)
     assert sorted(bench.samples[row].server for row in language_model.stratified(bench.samples, 4, 0)) == [0, 0, 2, 2]
     assert len(language_model.stratified(bench.samples, 99, 0)) == 6
 
 
-def test_the_model_writes_and_judges(catalog, embedder, monkeypatch):
+def test_the_model_writes_and_judges(catalog, monkeypatch):
     """Two instructions a tool, one by one; the judge gives the second too few points; one tool is never found."""
-    bench, flow = flow_bench(catalog, embedder)
+    bench, flow = flow_bench(catalog)
     lines = cycle(("[Instruction1] read one thing", "[Instruction1] read two things"))
 
     def answer(prompt, text):

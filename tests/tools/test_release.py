@@ -13,7 +13,7 @@ from study.tools import discovery as experiments
 from study.tools.discovery import discovery_settings
 from study.tools.flow import samples
 from study.tools.intent import count
-from study.tools.mcp_zero import by_pool, followed_requests, pairs, query, requests_by_task
+from study.tools.mcp_zero import by_pool, followed_requests, pairs, query, requests_of
 from study.tools.queries import rank_all
 
 pytestmark = pytest.mark.mirror
@@ -83,8 +83,8 @@ def test_livemcpbench_labels_and_log(tasks, folders):
     assert sum(selected[0] in row for selected, row in zip(asks.selected, asks.returned, strict=True)) == 105
     past = count(episodes, len(catalog.tools))
     assert (past.calls.sum(), (past.calls.sum(axis=0) > 0).sum()) == (528, 123)
-    blocks, broken = requests_by_task(episodes, [episode.task for episode in episodes])
-    assert (sum(map(len, blocks)), broken) == (282, 1)
+    requests, _, malformed = requests_of(episodes, [episode.task for episode in episodes])
+    assert (len(requests), malformed) == (282, 1)
 
 
 def test_the_pool_of_the_reference_scores(loaded, tasks, folders, monkeypatch):

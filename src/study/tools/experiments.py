@@ -33,20 +33,11 @@ def livemcpbench() -> Iterator[Made]:
     yield discovery.template_tables(inputs, settings.thresholds)
 
 
-def livemcpbench_model() -> Iterator[Made]:
-    """A language model's requests for the tasks, and its choice among the tools that a search found."""
-    inputs, _ = logged_tasks()
-    parts = (partial(runs, inputs) for runs in (language_model.request_runs, language_model.selection_runs))
-    return language_model.parts_with("livemcpbench", inputs[0], *parts)
-
-
 def scaling() -> Iterator[Made]:
     """LiveMCPBench's tasks over pools of real tools; embeds 9,000 texts once."""
     (_, queries), episodes = logged_tasks()
-    requests, _ = mcp_zero.requests_by_task(episodes, queries.ids)
-    owner = [task for task, of_task in enumerate(requests) for _ in of_task]
-    texts = [f"{request.server} {request.tool}" for of_task in requests for request in of_task]
-    yield discovery.pool_runs(pools(), queries, texts, owner)
+    requests, owner, _ = mcp_zero.requests_of(episodes, queries.ids)
+    yield discovery.pool_runs(pools(), queries, [" ".join(request) for request in requests], owner)
 
 
 def scaling_latency() -> Iterator[Made]:
@@ -83,13 +74,6 @@ def mcptools() -> Iterator[Made]:
     yield mcp_zero.cross_runs(catalog, catalogs("livemcpbench", "mcpflow"))
 
 
-def mcptools_model() -> Iterator[Made]:
-    """The needle test with a language model's requests."""
-    (catalog, *others) = catalogs("mcptools", "livemcpbench", "mcpflow")
-    runs = partial(language_model.needle_runs, catalog, others)
-    return language_model.parts_with("mcptools", catalog, runs)
-
-
 def mcptoolbench() -> Iterator[Made]:
     """The labelled tool alone, and with its published equivalents; servers have no text of their own."""
     loaded = load_collection("mcptoolbench")
@@ -106,22 +90,29 @@ def apibank() -> Iterator[Made]:
     yield mcp_zero.dialogue_runs(catalogs("apibank")[0], paths.raw("apibank"))
 
 
-def apibank_model() -> Iterator[Made]:
-    """A language model chooses the API, or asks for it."""
-    (catalog,) = catalogs("apibank")
-    runs = partial(language_model.apibank_runs, catalog, paths.raw("apibank"))
-    return language_model.parts_with("apibank", catalog, runs)
-
-
 def mcpflow() -> Iterator[Made]:
     """Calls on three splits, the leak, the synthesis, the servers, and one server under several listings."""
     yield entity_tables(catalogs("mcptools", "livemcpbench", "mcpflow"))
     yield from flow_parts()
 
 
-def mcpflow_model() -> Iterator[Made]:
-    """A language model's calls and instructions."""
-    return language_model.parts_with(COLLECTION, catalogs(COLLECTION)[0], language_model.model_parts)
+def with_model(collection: str) -> Iterator[Made]:
+    """What a language model asks for, chooses, calls and writes. Nothing happens where no choices are kept and no
+    endpoint may be asked."""
+    (catalog,) = catalogs(collection)
+    llm = language_model.ModelChoices(collection, catalog)
+    if not llm.path.exists() and llm.client.mode == "replay":
+        return
+    if collection == "livemcpbench":
+        inputs, _ = logged_tasks()
+        yield language_model.request_runs(inputs, llm)
+        yield language_model.selection_runs(inputs, llm)
+    elif collection == "mcptools":
+        yield language_model.needle_runs(catalog, catalogs("livemcpbench", "mcpflow"), llm)
+    elif collection == "apibank":
+        yield language_model.apibank_runs(catalog, paths.raw("apibank"), llm)
+    else:
+        yield language_model.flow_runs(llm)
 
 
 def entity_tables(catalogs: Sequence[ToolCatalog]) -> Iterator[Table]:
@@ -167,14 +158,14 @@ def catalogs(*names: str) -> list[ToolCatalog]:
 # By part: llm is what a language model does, or what replays its choices; latency takes seconds, on a machine that does
 # nothing else meanwhile.
 EXPERIMENTS: dict[str, dict[str, Callable[[], Iterator[Made]]]] = {
-    "livemcpbench": {"main": livemcpbench, "llm": livemcpbench_model},
-    "mcptools": {"main": mcptools, "llm": mcptools_model},
+    "livemcpbench": {"main": livemcpbench, "llm": partial(with_model, "livemcpbench")},
+    "mcptools": {"main": mcptools, "llm": partial(with_model, "mcptools")},
     "scaling": {"main": scaling, "latency": scaling_latency},
     "intent": {"main": intent_ranking, "latency": intent_latency},
     "router": {"main": router},
-    "apibank": {"main": apibank, "llm": apibank_model},
+    "apibank": {"main": apibank, "llm": partial(with_model, "apibank")},
     "mcptoolbench": {"main": mcptoolbench},
-    COLLECTION: {"main": mcpflow, "llm": mcpflow_model},
+    COLLECTION: {"main": mcpflow, "llm": partial(with_model, COLLECTION)},
 }
 
 

@@ -359,11 +359,8 @@ def fixed_rankings(study: Study, designed: tuple[IntArray, ...]) -> Iterator[Ran
         "as_designed": (replace(study, candidates=designed, designed=True), variants[CONTROL]),
     }
     for name, (variant, weights) in fixed.items():
-        config = {
-            "weights": weights.tolist(),
-            "rules": dict.fromkeys(DEFECTS, variant.designed),
-            "ranking": asdict(variant.intentions.ranking),
-        }
+        config = {"weights": weights.tolist(), "rules": dict.fromkeys(DEFECTS, variant.designed)}
+        config["ranking"] = asdict(variant.intentions.ranking)
         yield f"intent_{name}", rank_all(variant.scores(weights)), config
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -42,7 +43,7 @@ from study.tools.flow.samples import COLLECTION, MEASURES, Call, Sample, as_quer
 from study.tools.flow.settings import Flow, flow_settings
 from study.tools.flow.synthesis import DATA, messages_of
 from study.tools.queries import query_set, rank_all
-from study.tools.results import Inputs, Made, Run, Table
+from study.tools.results import Inputs, Run, Table
 
 Groups = tuple[tuple[int, ...], ...]  # rows of tools, one tuple per request or pool
 COLUMNS = ["system", "query", "tools", "prompt_tokens", "completion_tokens", "model", "asked"]
@@ -83,12 +84,9 @@ class LanguageModel:
 
 
 class ModelChoices:
-    """The model's choices on one collection: replayed from ``results/replies``, or asked for and kept there.
-
-    Attributes:
-        asked: a hash of what the questions rest on, kept with every choice: the catalogue, whose rows the choices are,
-            and the settings of the prompts.
-    """
+    """The model's choices on one collection: replayed from ``results/replies``, or asked for and kept there. `asked`: a
+    hash of what the questions rest on, kept with every choice: the catalogue, whose rows the choices are, and the
+    settings of the prompts."""
 
     def __init__(
         self, collection: str, catalog: ToolCatalog, settings: LanguageModel | None = None, client: Client | None = None
@@ -107,7 +105,11 @@ class ModelChoices:
         Raises StudyError: some are missing, or they were made with another catalogue or other settings, and no endpoint
             may be asked.
         """
-        whole = self._read()
+        whole = pd.DataFrame(columns=COLUMNS)
+        if self.path.exists():
+            whole = pd.read_csv(self.path, dtype={"query": str, "tools": str}, keep_default_na=False)
+        if list(whole) != COLUMNS:
+            raise StudyError("not a table of a model's choices", file=self.path, fix="delete it and record again")
         stored = whole[whole["system"] == system].set_index("query")
         fits, missing = bool((stored["asked"] == self.asked).all()), len(set(ids) - set(stored.index))
         if fits and not missing:
@@ -125,14 +127,6 @@ class ModelChoices:
         frame = pd.DataFrame(rows, columns=COLUMNS)
         write_csv(self.path, pd.concat([whole[whole["system"] != system], frame]).sort_values("system", kind="stable"))
         return frame.assign(tools=frame["tools"].map(_groups))
-
-    def _read(self) -> pd.DataFrame:
-        if not self.path.exists():
-            return pd.DataFrame(columns=COLUMNS)
-        table = pd.read_csv(self.path, dtype={"query": str, "tools": str}, keep_default_na=False)
-        if list(table) != COLUMNS:
-            raise StudyError("not a table of a model's choices", file=self.path, fix="delete it and record again")
-        return table
 
     def chat(self, messages: Sequence[Message], **options: Any) -> str:
         """The model's reply."""
@@ -173,11 +167,10 @@ def _groups(text: str) -> Groups:
 
 def tool_names(catalog: ToolCatalog, rows: Sequence[int]) -> dict[str, int]:
     """Names by which a prompt calls tools -> their rows: the tool's name, behind its server's where two share it."""
-    tools = [catalog.tools[row] for row in rows]
-    shared = pd.Series([tool.name for tool in tools]).duplicated(keep=False)
-    names: dict[str, int] = {}
-    for row, tool, twice in zip(rows, tools, shared, strict=True):
-        name = f"{catalog.servers[tool.server].name}/{tool.name}" if twice else tool.name
+    tools, names = [catalog.tools[row] for row in rows], dict[str, int]()
+    counts = Counter(tool.name for tool in tools)
+    for row, tool in zip(rows, tools, strict=True):
+        name = tool.name if counts[tool.name] == 1 else f"{catalog.servers[tool.server].name}/{tool.name}"
         names.setdefault(name, int(row))
     return names
 
@@ -301,11 +294,10 @@ def needle_runs(catalog: ToolCatalog, others: Sequence[ToolCatalog], llm: ModelC
     def run(name: str, sizes: Sequence[int], choices: pd.DataFrame) -> Run:
         """`choices`: of a target, a group for each of the sizes, or none at all."""
         rows = [number for number, trial in enumerate(trials) if trial[0] in sizes]
-        chosen: list[tuple[int, ...]] = [
-            groups[place] if groups else () for place in range(len(sizes)) for groups in choices["tools"]
+        chosen = [
+            named[groups[place][0]] if groups else None for place in range(len(sizes)) for groups in choices["tools"]
         ]
-        wanted = [named[trials[row][1]] for row in rows]
-        right = [bool(tools) and named[tools[0]] == tool for tools, tool in zip(chosen, wanted, strict=True)]
+        right = [name == named[trials[row][1]] for name, row in zip(chosen, rows, strict=True)]
         table = results.table_of(queries.take(rows), **{"hit_rate@1": right})
         return Run("needle_llm", name, table, (catalog, queries), facts(choices))
 
@@ -356,8 +348,8 @@ def ask_for_call(
         {"instruction": one.text, "tool": catalog.tools[one.tool].name, "arguments": dict(one.arguments)}
         for one in exemplars
     ]
-    parts = f"<tools>{escaped(numbered)}</tools>" + (f"\n<examples>{escaped(examples)}</examples>" if examples else "")
-    reply = json_object(chat(messages_of(CALL, parts, text)))
+    shown = f"\n<examples>{escaped(examples)}</examples>" if examples else ""
+    reply = json_object(chat(messages_of(CALL, f"<tools>{escaped(numbered)}</tools>{shown}", text)))
     number, arguments = reply.get("tool"), reply.get("arguments", {})
     if type(number) is not int or not 0 <= number < len(tools) or not isinstance(arguments, dict):
         return None
@@ -374,7 +366,7 @@ def stratified(samples: Sequence[Sample], number: int, seed: int) -> list[int]:
     return sorted(rows[turn.argsort(kind="stable")][:number].tolist())
 
 
-def model_parts(llm: ModelChoices) -> Iterator[Run | Table]:
+def flow_runs(llm: ModelChoices) -> Iterator[Run | Table]:
     """What a language model does for MCP-Flow: calls, and instructions for the tools of `unlabelled`."""
     flow = flow_settings()
     bench = benches.prepare(flow)
@@ -389,10 +381,10 @@ def call_runs(bench: Bench, flow: Flow, llm: ModelChoices) -> Iterator[Run]:
     rows = stratified(bench.samples, llm.settings.instructions, seed)
     chosen, pools = [bench.samples[row] for row in rows], benches.candidates(bench, flow.pools[POOL], seed)
     near, none, size = dict[int, list[Sample]](), dict[int, list[Sample]](), {"candidates": flow.pools[POOL].size}
-    for fold in samples.folds(bench.samples, SPLIT, flow.splits, seed):
-        for row in set(rows) & set(fold.test.tolist()):
-            best = np.argsort(-(vectors[fold.train] @ vectors[row]), kind="stable")[: flow.exemplars]
-            near[row] = [bench.samples[other] for other in fold.train[best]]
+    for train, test in samples.folds(bench.samples, SPLIT, flow.splits, seed):
+        for row in set(rows) & set(test.tolist()):
+            best = np.argsort(-(vectors[train] @ vectors[row]), kind="stable")[: flow.exemplars]
+            near[row] = [bench.samples[other] for other in train[best]]
     chat = partial(llm.chat, response_format={"type": "json_object"})
     keys = pd.DataFrame({"task_id": [one.id for one in chosen], "seed": seed})
     keys["unit"] = [tool_key(bench.catalog, one.tool) for one in chosen]
@@ -482,12 +474,3 @@ def points(catalog: ToolCatalog, sample: Sample, llm: ModelChoices) -> int:
     except (ValueError, KeyError, TypeError):
         return 0
     return given if type(given) is int and 0 <= given <= 10 else 0
-
-
-def parts_with(collection: str, catalog: ToolCatalog, *parts: Callable[[ModelChoices], Made]) -> Iterator[Made]:
-    """The parts of a collection's experiment with a language model. Nothing happens where no choices are kept and no
-    endpoint may be asked."""
-    llm = ModelChoices(collection, catalog)
-    if llm.path.exists() or llm.client.mode != "replay":
-        for part in parts:
-            yield part(llm)

@@ -20,15 +20,7 @@ import pandas as pd
 
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.index import Settings, ToolIndex
-from study.advisor.retrieval.route import (
-    PAPER,
-    Request,
-    Router,
-    Routing,
-    combine,
-    count_malformed,
-    parse_requests,
-)
+from study.advisor.retrieval.route import PAPER, Request, Router, Routing, combine, count_malformed, parse_requests
 from study.advisor.retrieval.texts import definition_tokens, encoded
 from study.data.dataset import FloatArray, IntArray
 from study.evaluation.ranking import tie_order
@@ -58,11 +50,13 @@ def query_runs(inputs: Inputs, routings: Mapping[str, Routing] = REQUESTS) -> It
         yield results.ranking_run("query", f"{name}_query", inputs, scores, config=asdict(routing))
 
 
-def requests_by_task(episodes: Sequence[Episode], tasks: Sequence[str]) -> tuple[list[list[Request]], int]:
-    """The well-formed requests of every task in order, and how many blocks were malformed."""
+def requests_of(episodes: Sequence[Episode], tasks: Sequence[str]) -> tuple[list[Request], list[int], int]:
+    """The well-formed requests of the tasks in order, the place of the task of each, and how many blocks were bad."""
     texts = {episode.task: [route.text for route in episode.routes] for episode in episodes}
-    requests = [[request for text in texts[task] for request in parse_requests(text)] for task in tasks]
-    return requests, sum(count_malformed(text) for task in tasks for text in texts[task])
+    replies = [(place, text) for place, task in enumerate(tasks) for text in texts[task]]
+    found = [(request, place) for place, text in replies for request in parse_requests(text)]
+    malformed = sum(count_malformed(text) for _, text in replies)
+    return [request for request, _ in found], [place for _, place in found], malformed
 
 
 def same_number(scores: FloatArray, budget: Handed) -> Handed:
@@ -76,14 +70,12 @@ def same_number(scores: FloatArray, budget: Handed) -> Handed:
 def request_runs(inputs: Inputs, episodes: Sequence[Episode]) -> Iterator[Run | Table]:
     """Protocol ``request`` of LiveMCPBench, and its table requests.csv (tools and tokens handed over)."""
     catalog, queries = inputs
-    requests, broken = requests_by_task(episodes, queries.ids)
-    sizes, lines = definition_tokens(catalog), []
-    for name, handed in handed_tools(inputs, episodes, requests).items():
+    requests, owner, malformed = requests_of(episodes, queries.ids)
+    sizes, lines, counts = definition_tokens(catalog), [], {"requests": len(requests), "malformed": malformed}
+    for name, handed in handed_tools(inputs, episodes, requests, owner).items():
         table = results.measure_sets(handed, queries, len(catalog.tools))
         config = asdict(REQUESTS[name]) if name in REQUESTS else {}
-        yield Run(
-            "request", name, table, inputs, {"config": config, "requests": sum(map(len, requests)), "malformed": broken}
-        )
+        yield Run("request", name, table, inputs, {"config": config} | counts)
         for k, sets in handed.items():
             tokens, recall = np.array([sizes[rows].sum() for rows in sets]), table[f"recall@{k}"]
             hits = table[f"hit_rate@{k}"].sum()
@@ -95,23 +87,21 @@ def request_runs(inputs: Inputs, episodes: Sequence[Episode]) -> Iterator[Run | 
 
 
 def handed_tools(
-    inputs: Inputs, episodes: Sequence[Episode], requests: Sequence[Sequence[Request]]
+    inputs: Inputs, episodes: Sequence[Episode], requests: Sequence[Request], owner: list[int]
 ) -> dict[str, Handed]:
-    """What every system hands over; `requests`: of every task."""
-    (catalog, queries), n = inputs, len(requests)
-    owner = [task for task, of_task in enumerate(requests) for _ in of_task]
+    """What every system hands over; `requests`, `owner`: from `requests_of`."""
+    (catalog, queries), n = inputs, len(inputs[1])
     first = np.flatnonzero(np.diff(owner, prepend=-1))
-    flat = [request for of_task in requests for request in of_task]
     systems: dict[str, Handed] = {}
     for name, routing in REQUESTS.items():
-        scores = Router(catalog, routing).scores(flat)
+        scores = Router(catalog, routing).scores(requests)
         systems[name] = hand_over(scores, owner, n, TOP)
         if name == "mcp_zero":
             systems["mcp_zero_first"] = hand_over(scores[first], [owner[row] for row in first], n, TOP)
     dense, words = ToolIndex(catalog, Settings(document="name_desc")), ToolIndex(catalog, Settings("bm25", "server"))
-    both = [f"{request.server} {request.tool}" for request in flat]
+    both = [" ".join(request) for request in requests]
     systems["requests_flat"] = hand_over(dense.scores(both), owner, n, TOP)
-    systems["requests_flat_tool"] = hand_over(dense.scores([request.tool for request in flat]), owner, n, TOP)
+    systems["requests_flat_tool"] = hand_over(dense.scores([request.tool for request in requests]), owner, n, TOP)
     systems["requests_bm25"] = hand_over(words.scores(both), owner, n, TOP)
     returned = {
         episode.task: [np.array(route.returned) for route in episode.routes if parse_requests(route.text)]

@@ -83,10 +83,8 @@ def _behind(base: pd.DataFrame | None, columns: Sequence[str], further: pd.DataF
     """`further` below `base` (None: an empty table of `columns`), in its columns and types, with ids of its own."""
     if base is None:
         base = pd.DataFrame(columns=["id", *columns], dtype=str).astype({"id": int})
-    empty: dict[str, Any] = {
-        str(name): kind.type() if kind.kind in "iufb" else "" for name, kind in base.dtypes.items()
-    }
-    filled = further.assign(**{name: value for name, value in empty.items() if name not in further})
+    lacking = {str(name): kind for name, kind in base.dtypes.items() if name not in further}
+    filled = further.assign(**{name: kind.type() if kind.kind in "iufb" else "" for name, kind in lacking.items()})
     filled["id"] = np.arange(len(further)) + 1 + base["id"].to_numpy().max(initial=0)
     return pd.concat([base, filled[base.columns].astype(base.dtypes)], ignore_index=True)
 

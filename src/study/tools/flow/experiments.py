@@ -13,8 +13,6 @@ import pandas as pd
 from scipy.stats import kendalltau
 from tqdm import tqdm
 
-from study.advisor.encoders import choose as embedding
-from study.advisor.encoders.choose import Embedder
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.texts import definition_tokens
 from study.base import paths
@@ -25,7 +23,7 @@ from study.evaluation.statistics import compare_all, mean_interval
 from study.tools import results
 from study.tools.collections import api_calls, load_collection, same_value
 from study.tools.flow import bench as benches
-from study.tools.flow import selector, synthesis
+from study.tools.flow import synthesis
 from study.tools.flow.bench import Bench
 from study.tools.flow.samples import (
     COLLECTION,
@@ -52,10 +50,10 @@ JUDGES = ("random", "bm25", "dense", "tool_name", "server_name")
 
 def flow_parts() -> Iterator[Made]:
     """All experiments and their tables, except those that the report makes of the runs."""
-    flow, embedder = flow_settings(), embedding.configured_embedder()
-    bench = benches.prepare(flow, embedder)
+    flow = flow_settings()
+    bench = benches.prepare(flow)
     instructions, counts = synthetic(bench, flow)
-    synthetic_bench, tables = filtered(bench, instructions, counts, flow, embedder)
+    synthetic_bench, tables = filtered(bench, instructions, counts, flow)
     yield tables
     yield [
         Table("flow_leak", leak(bench, flow)),
@@ -98,12 +96,12 @@ def filtrate(bench: Bench, flow: Flow) -> tuple[list[Sample], pd.DataFrame]:
 
 
 def filtered(
-    bench: Bench, instructions: list[Sample], counts: Mapping[str, int], flow: Flow, embedder: Embedder
+    bench: Bench, instructions: list[Sample], counts: Mapping[str, int], flow: Flow
 ) -> tuple[Bench, list[Table]]:
     """The bench of what passes the filters; and flow_synthesis.csv, flow_filtration.csv and flow_diversity.csv."""
-    whole = benches.assemble(bench.catalog, instructions, flow, embedder, tools=bench.tools)
+    whole = benches.assemble(bench.catalog, instructions, flow, tools=bench.tools)
     (passing, rules), (_, real) = filtrate(whole, flow), filtrate(bench, flow)
-    sifted = benches.assemble(bench.catalog, passing, flow, embedder, tools=bench.tools)
+    sifted = benches.assemble(bench.catalog, passing, flow, tools=bench.tools)
     benches_of = {"public": bench, "synthetic": whole, "synthetic, filtered": sifted}
     lines = [
         (name, len(one.samples), len({call.tool for call in one.samples}), synthesis.diversity(one.evidence.vectors))
@@ -122,10 +120,10 @@ def leak(bench: Bench, flow: Flow) -> pd.DataFrame:
     over test instructions. ``leave_one_out`` may use all other instructions, ``leave_call_out`` those of other
     calls."""
     every = np.arange(len(bench.samples))
-    exemplars = selector.Exemplars(bench.evidence.vectors, bench.samples, flow.exemplars)
-    similarity = exemplars.similarity(bench.evidence.vectors)
+    vectors, groups = bench.evidence.vectors, np.array([sample.group for sample in bench.samples], dtype=object)
+    similarity = vectors @ vectors.T
     np.fill_diagonal(similarity, -np.inf)
-    apart = np.where(exemplars.groups[:, None] == exemplars.groups[None], -np.inf, similarity)
+    apart = np.where(groups[:, None] == groups[None], -np.inf, similarity)
     turns = [("leave_one_out", every, every, similarity), ("leave_call_out", every, every, apart)]
     for name in SPLIT_NAMES:
         for train, test in folds(bench.samples, name, flow.splits, flow.seeds[0]):
@@ -141,7 +139,7 @@ def leak(bench: Bench, flow: Flow) -> pd.DataFrame:
 def agreement(bench: Bench, synthetic_bench: Bench, flow: Flow) -> pd.DataFrame:
     """Tool accuracy of untrained systems on public and on synthetic instructions, means over tools, and Kendall's tau
     of their order: how far made instructions judge systems as real ones do."""
-    tables, nothing = [], selector.Exemplars(bench.evidence.vectors[:0], [], 0)
+    tables, nothing = [], benches.Exemplars(bench.evidence.vectors[:0], [], 0)
     for name, pool in flow.pools.items():
         if pool.source != "catalogue" or pool.size is None:
             continue
@@ -150,7 +148,7 @@ def agreement(bench: Bench, synthetic_bench: Bench, flow: Flow) -> pd.DataFrame:
             rng, hits = np.random.default_rng(flow.seeds[0]), list[list[bool]]()
             for row, offered in enumerate(benches.candidates(judged, pool, flow.seeds[0])):
                 none, at = np.zeros((1, 0), dtype=np.float32), np.array([row])
-                features = selector.features(judged.evidence, at, offered[None], nothing, none)
+                features = benches.features(judged.evidence, at, offered[None], nothing, none)
                 fits = [benches.scores(judge, features, none[0], rng)[0] for judge in JUDGES]
                 hits.append([bool(offered[fit.argmax()] == judged.samples[row].tool) for fit in fits])
             units = [sample.tool for sample in judged.samples]
@@ -169,18 +167,14 @@ def trivial_table(bench: Bench, more: Sequence[Sample], flow: Flow) -> pd.DataFr
     Columns: arguments (required or trained, see `slot_filler.make_call`), nameable: the share of the calls whose
     parameters the tool's schema names at all, which no caller can exceed.
     """
-    slot_filler, tools = (
-        SlotFiller(bench.catalog, flow.copying).fit(bench.samples, more),
-        load_collection("mcptoolbench"),
-    )
-    bank, bank_samples = load_collection("apibank").catalog, list[Sample]()
-    for call in api_calls(paths.raw("apibank"), bank):
-        text = query(call, "dialogue_with_api_lines")
-        bank_samples.append(Sample(call.id, text, call.tool, 0, call.arguments, call.id))
+    slot_filler = SlotFiller(bench.catalog, flow.copying).fit(bench.samples, more)
+    tools, bank = load_collection("mcptoolbench"), load_collection("apibank").catalog
+    asked = ((call, query(call, "dialogue_with_api_lines")) for call in api_calls(paths.raw("apibank"), bank))
+    bank_samples = [Sample(call.id, text, call.tool, 0, call.arguments, call.id) for call, text in asked]
     others = {"mcptoolbench": (tools.catalog, load_samples(tools, "strict")), "apibank": (bank, bank_samples)}
     lines = [measure_arguments("mcpflow", "required", slot_filler, bench.samples)]
     for name, (catalog, samples) in others.items():
-        filler = slot_filler.of(catalog)
+        filler = SlotFiller(catalog, flow.copying, slot_filler.value, slot_filler.setting)
         lines += [measure_arguments(name, filling, filler, samples) for filling in ("required", "trained")]
     return pd.DataFrame(lines)
 
@@ -257,13 +251,13 @@ def call_parts(bench: Bench, synthetic_bench: Bench, flow: Flow) -> Iterator[lis
         for number, seed in enumerate(flow.seeds):
             pools = {name: pool for name, pool in flow.pools.items() if number < pool.seeds}
             offered = {name: benches.candidates(bench, pool, seed) for name, pool in pools.items()}
-            for fold in folds(bench.samples, split, flow.splits, seed):
-                trained = benches.train(bench, fold.train, flow, seed, fillers[1])
+            for train, test in folds(bench.samples, split, flow.splits, seed):
+                trained = benches.train(bench, train, flow, seed, fillers[1])
                 joint = fillers[2].fit(trained.exemplars.samples, synthetic_bench.samples)
                 learned = {"real": trained, "both": replace(trained, slot_filler=joint), "synthetic": apart}
                 for (name, pool), (source, parts) in product(pools.items(), learned.items()):
                     systems = {at: system for at, system in systems_for(pool, flow).items() if system.train == source}
-                    tables = benches.answer(bench, fold.test, offered[name], systems, parts, seed)
+                    tables = benches.answer(bench, test, offered[name], systems, parts, seed)
                     for system, table in tables.items():
                         answers.setdefault((name, system), []).append(table.assign(seed=seed))
             progress.update()

@@ -23,8 +23,8 @@ from study.base import paths
 from study.base.errors import StudyError, require_one_of
 from study.base.files import read_text, sha256, write_json
 from study.base.settings import read_settings
+from study.tools.flow.bench import duplicates, pool_of
 from study.tools.flow.samples import Sample
-from study.tools.flow.selector import duplicates, pool_of
 
 OTHER = re.compile(r"[^A-Za-z0-9_-]")  # what the name of a function may not hold
 LONGEST = 64  # characters of such a name
@@ -240,12 +240,8 @@ def finetune(samples: Path, model: str, output: Path, how: LoraSettings) -> Mapp
     tuned.save_pretrained(output)
     tokenizer.save_pretrained(output)
     losses = [line["loss"] for line in trainer.state.log_history if "loss" in line]
-    facts: dict[str, Any] = {
-        "model": model,
-        "samples_sha256": sha256(samples),
-        "settings": asdict(how),
-        "losses": losses,
-    }
-    facts |= {"sequences": len(fitting), "too_long": len(every) - len(fitting), "peft": version("peft"), "gpu": gpu}
+    facts: dict[str, Any] = {"model": model, "samples_sha256": sha256(samples), "settings": asdict(how)}
+    facts |= {"losses": losses, "sequences": len(fitting), "too_long": len(every) - len(fitting)}
+    facts |= {"peft": version("peft"), "gpu": gpu}
     write_json(output / "training.json", facts)
     return facts

@@ -18,18 +18,16 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from study.advisor.encoders import choose as embedding
-from study.advisor.encoders.choose import Embedder
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.texts import documents
 from study.base import paths
 from study.base.files import replacing, sha256
 from study.data.dataset import FloatArray, IntArray
 from study.tools.flow import bench as benches
-from study.tools.flow import experiments, selector
-from study.tools.flow.bench import Bench
+from study.tools.flow import experiments
+from study.tools.flow.bench import Bench, Exemplars
 from study.tools.flow.experiments import least_probability
 from study.tools.flow.samples import Call, Sample
-from study.tools.flow.selector import Exemplars
 from study.tools.flow.settings import Flow, flow_settings
 from study.tools.flow.slot_filler import Linear, SlotFiller
 
@@ -54,12 +52,10 @@ class Learned:
         exemplars that are retrieved for one instruction."""
         row_of = {(tool.name, tool.description): row for row, tool in reversed(list(enumerate(candidates.tools)))}
         numbers = [number for number, (*tool, _) in enumerate(self.calls) if tuple(tool) in row_of]
-        samples = []
-        for number in numbers:
-            name, text, parameters = self.calls[number]
-            row = row_of[name, text]
-            server = candidates.tools[row].server
-            samples.append(Sample(str(number), "", row, server, dict.fromkeys(parameters), str(number)))
+        named = ((str(number), row_of[self.calls[number][:2]], self.calls[number][2]) for number in numbers)
+        samples = [
+            Sample(name, "", row, candidates.tools[row].server, dict.fromkeys(keys), name) for name, row, keys in named
+        ]
         return Exemplars(self.vectors[numbers], samples, top)
 
 
@@ -69,22 +65,21 @@ def learn(bench: Bench, flow: Flow, more: Sequence[Sample] = ()) -> Learned:
     trained = benches.train(bench, every, flow, flow.seeds[0], slot_filler)
     least = least_probability(slot_filler, bench.samples, more)
     slot_filler.fit(bench.samples, more)
-    tools = [bench.catalog.tools[sample.tool] for sample in bench.samples]
-    named = zip(tools, bench.samples, strict=True)
+    named = ((bench.catalog.tools[sample.tool], sample) for sample in bench.samples)
     calls = tuple((tool.name, tool.description, tuple(sample.arguments)) for tool, sample in named)
     return Learned(trained.exemplars.vectors, calls, trained.weights, slot_filler.value, slot_filler.setting, least)
 
 
-def configured(flow: Flow, embedder: Embedder, say: Callable[[str], None] = lambda _: None) -> Learned:
+def configured(flow: Flow, say: Callable[[str], None]) -> Learned:
     """What MCP-Flow's public files and the configured synthesis teach; read where it was learned before. `say`: told
-    once before work that takes minutes."""
+    before work that takes minutes."""
     path = paths.cache() / "flow" / f"{learned_key()}.safetensors"
     if (stored := read_learned(path)) is not None:
         return stored
     say(NOTICE)
-    bench = benches.prepare(flow, embedder)
+    bench = benches.prepare(flow)
     instructions, _ = experiments.synthetic(bench, flow)
-    whole = benches.assemble(bench.catalog, instructions, flow, embedder, tools=bench.tools)
+    whole = benches.assemble(bench.catalog, instructions, flow, tools=bench.tools)
     learned = learn(bench, flow, experiments.filtrate(whole, flow)[0])
     write_learned(path, learned)
     return learned
@@ -123,33 +118,23 @@ def read_learned(path: Path) -> Learned | None:
 
 
 def call_tool(
-    catalog: ToolCatalog,
-    instruction: str,
-    candidates: IntArray,
-    *,
-    learned_from: Bench | None = None,
-    embedder: Embedder | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    catalog: ToolCatalog, instruction: str, candidates: IntArray, say: Callable[[str], None] = lambda _: None
 ) -> Call:
-    """The best of the candidates with its arguments.
-
-    None is the value of a required one for which nothing was found, or nothing that is probable enough.
-    `candidates`: tool rows. `learned_from`: default MCP-Flow, once. `say`: told before work that takes minutes.
-    """
-    flow, embedder = flow_settings(), embedder or embedding.configured_embedder()
-    learned = learn(learned_from, flow) if learned_from else configured(flow, embedder, say)
+    """The best of the candidates (tool rows) with its arguments; None is the value of a required one for which nothing
+    was found, or nothing that is probable enough. `say`: told before work that takes minutes."""
+    flow, embedder = flow_settings(), embedding.configured_embedder()
+    learned = configured(flow, say)
     small = ToolCatalog(catalog.name, catalog.servers, tuple(catalog.tools[row] for row in candidates))
     written = documents(small, flow.document, flow.limit)
     vectors = embedder.encode([instruction], store=False)
-    evidence = selector.evidence([instruction], small, written, embedder.encode(written, store=False), vectors)
+    evidence = benches.evidence([instruction], small, written, embedder.encode(written, store=False), vectors)
     exemplars = learned.exemplars(small, flow.exemplars)
     similarity = exemplars.similarity(vectors)
-    every = np.arange(len(candidates))[None]
-    rows = selector.features(evidence, np.array([0]), every, exemplars, similarity)
+    rows = benches.features(evidence, np.array([0]), np.arange(len(candidates))[None], exemplars, similarity)
     # Without an exemplar of any candidate, the weights that were learned without exemplars decide.
     weights = learned.weights[bool(exemplars.samples)]
     best = int((rows[0, :, : len(weights)] @ weights).argmax())
-    near = exemplars.nearest_of(similarity[0], best) if exemplars.samples else None
+    near = exemplars.nearest_of(similarity[0], best)
     chosen = int(candidates[best])
     needed = catalog.tools[chosen].required
     parameters = None if near is None else list(dict.fromkeys([*near.arguments, *needed]))

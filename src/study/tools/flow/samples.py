@@ -56,16 +56,10 @@ def tool_key(catalog: ToolCatalog, tool: int) -> str:
 SPLIT_NAMES = ("seen", "unseen_tool", "unseen_server", "seen_ungrouped")
 
 
-class Fold(NamedTuple):
-    """One turn: rows of the samples to learn from and to test on."""
-
-    train: IntArray
-    test: IntArray
-
-
-def folds(samples: Sequence[Sample], name: str, parts: Splits, seed: int) -> Iterator[Fold]:
-    """The turns of one split; together their test rows are every eligible sample once. `name`: one of `SPLIT_NAMES`.
-    ``seen_ungrouped`` is the random split that lets siblings leak, for comparison only."""
+def folds(samples: Sequence[Sample], name: str, parts: Splits, seed: int) -> Iterator[tuple[IntArray, IntArray]]:
+    """The turns of one split: rows to learn from and to test on; together the latter are every eligible sample once.
+    `name`: one of `SPLIT_NAMES`; ``seen_ungrouped`` is the random split that lets siblings leak, for comparison only.
+    """
     require_one_of(name, "split", SPLIT_NAMES)
     rng = np.random.default_rng([seed, SPLIT_NAMES.index(name)])
     if name == "unseen_server":
@@ -78,9 +72,9 @@ def folds(samples: Sequence[Sample], name: str, parts: Splits, seed: int) -> Ite
             unit = pd.factorize(np.array([sample.group for sample in samples], dtype=object))[0]
         part = (rng.permutation(int(unit.max(initial=-1)) + 1) % parts.calls)[unit]
     for number in range(int(part.max(initial=-1)) + 1):
-        test, train = np.flatnonzero(part == number), np.flatnonzero(part != number)
+        train, test = np.flatnonzero(part != number), np.flatnonzero(part == number)
         if len(test) and len(train):
-            yield Fold(train, test)
+            yield train, test
 
 
 def _tools(samples: Sequence[Sample], parts: int, rng: np.random.Generator) -> IntArray:

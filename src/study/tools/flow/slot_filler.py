@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -20,8 +21,7 @@ from study.advisor.retrieval.documents import Parameter, Tool, ToolCatalog, reso
 from study.advisor.retrieval.lexical import words_of
 from study.data.dataset import FloatArray
 from study.tools.collections import same_value
-from study.tools.flow.samples import Call, Sample
-from study.tools.flow.selector import Exemplars
+from study.tools.flow.samples import Sample
 from study.tools.flow.settings import Copying
 
 PATTERNS = {
@@ -53,6 +53,7 @@ class Span(NamedTuple):
     start: int
 
 
+@lru_cache(maxsize=20_000)  # an instruction is read for every tool that may be called
 def spans(text: str, *, letters: int, most: int) -> list[Span]:
     """At most `most` pieces of the first `letters`, in the order of `KINDS`, then of the text; a text of two kinds
     counts as the first."""
@@ -222,7 +223,6 @@ class SlotFiller:
         self, catalog: ToolCatalog, settings: Copying, value: Linear = UNTRAINED, setting: Linear = UNTRAINED
     ) -> None:
         self.catalog, self.settings, self.value, self.setting = catalog, settings, value, setting
-        self._found: dict[str, list[Span]] = {}
         self._made: dict[tuple[str, int], list[tuple[Parameter, Mapping[str, Any], list[Option]]]] = {}
 
     def fit(self, samples: Sequence[Sample], more: Sequence[Sample] = ()) -> SlotFiller:
@@ -243,10 +243,6 @@ class SlotFiller:
         features = np.array([self._setting(*one) for one in sets], dtype=np.float32)
         self.setting = _regression(features, np.array(chosen), self.settings.strength)
         return self
-
-    def of(self, catalog: ToolCatalog) -> SlotFiller:
-        """The same regressions for the tools of another catalogue."""
-        return SlotFiller(catalog, self.settings, self.value, self.setting)
 
     def fill(
         self, text: str, tool: int, names: Sequence[str] | None = None, *, absent: Any = "", least: float = 0.0
@@ -286,11 +282,10 @@ class SlotFiller:
     def listed(self, text: str, tool: int) -> list[tuple[Parameter, Mapping[str, Any], list[Option]]]:
         """Every parameter of a tool with what its schema says and the values that it could get."""
         if (text, tool) not in self._made:
-            if text not in self._found:
-                self._found[text] = spans(text, letters=self.settings.letters, most=self.settings.spans)
+            pieces = spans(text, letters=self.settings.letters, most=self.settings.spans)
             described = self.catalog.tools[tool]
             stated = [(parameter, property_of(described, parameter.name)) for parameter in described.parameters]
-            self._made[text, tool] = [(p, s, options(text, self._found[text], p, s)) for p, s in stated]
+            self._made[text, tool] = [(p, s, options(text, pieces, p, s)) for p, s in stated]
         return self._made[text, tool]
 
     def _scores(self, listed: Sequence[Option]) -> FloatArray:
@@ -335,20 +330,3 @@ def _apply(model: Linear, rows: FloatArray) -> FloatArray:
     weights, intercept = model
     scores = rows @ weights + intercept if len(weights) else np.full(len(rows), intercept)
     return np.asarray(scores, dtype=np.float32)
-
-
-def make_call(
-    kind: str, text: str, tool: int, slot_filler: SlotFiller, exemplars: Exemplars, similarity: FloatArray
-) -> Call:
-    """The call of `tool` for an instruction; `similarity`: of the instruction to every exemplar, shape (n,).
-
-    ``required``: each required parameter with the first piece of the text that fits (nothing is learned). ``trained``:
-    by the slot filler. ``copied``: the nearest exemplar's arguments word for word, else as required. ``borrowed``: the
-    nearest exemplar's parameters, filled by the slot filler, else as trained.
-    """
-    near = exemplars.nearest_of(similarity, tool) if kind in ("copied", "borrowed") else None
-    if kind == "copied" and near is not None:
-        return Call(tool, near.arguments)
-    if kind in ("required", "copied"):
-        return Call(tool, slot_filler.required(text, tool))
-    return Call(tool, slot_filler.fill(text, tool, None if near is None else list(near.arguments)))
