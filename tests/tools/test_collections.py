@@ -93,8 +93,7 @@ def livemcp(tmp_path):
     """A folder with two servers that have the same tools, and two tasks."""
     block = {"tools": [{"name": "read", "description": "r", "inputSchema": {}}, {"name": "write", "description": None}]}
     servers = [
-        {"name": name, "description": "x", "tools": {block_name: block}}
-        for name, block_name in (("A", "sub"), ("B", "b"))
+        {"name": name, "description": "x", "tools": {alias: block}} for name, alias in (("A", "sub"), ("B", "b"))
     ]
     put(tmp_path / collections.TOOLS_FILE, servers)
     named = {"1": ("do", "1. read\n 2) gone\n3 . read\n10.write", "4"), "2": ("no", "1. gone", "2")}

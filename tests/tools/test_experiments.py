@@ -233,9 +233,8 @@ def test_foreign_words_for_the_same_tool(catalog):
 
 
 def test_forms_of_a_query_to_api_bank_and_groups_of_its_calls():
-    call = ApiCall(
-        "f:3", (("User", "hi"), ("API", "[A()] Response: {}"), ("AI", "ok"), ("User", "now")), 0, (0,), False
-    )
+    lines = ("User", "hi"), ("API", "[A()] Response: {}"), ("AI", "ok"), ("User", "now")
+    call = ApiCall("f:3", lines, 0, (0,), False)
     whole = "User: hi\nAPI: [A()] Response: {}\nAI: ok\nUser: now\nGenerate API Request:"
     expected = {"last_user": "now", "user_lines": "hi\nnow", "last_two": "AI: ok\nUser: now"}
     expected |= {"dialogue": "User: hi\nAI: ok\nUser: now", "dialogue_with_api_lines": whole}

@@ -202,7 +202,8 @@ def test_chains_of_a_request_know_nothing_of_its_own_task():
     assert table.loc[0.4, "mrr@3"] == pytest.approx((1 / 3 + 1 / 3) / 2)
 
 
-def servers_and_tasks():
+def test_servers_by_relevance_and_stars(monkeypatch, embedder, tmp_path):
+    monkeypatch.setattr("baselines.intent.encode", embedder.encode)
     texts = {"name": ["a", "b", "c"], "description": ["read a file", "read a file", "send mail"]}
     stated = {"language": ["Python", "Go, Rust", ""], "system": ["", "macOS", ""], "stars_count": [0, 99, 9]}
     servers = pd.DataFrame({"id": [1, 2, 3], **texts, **stated, "tools": "", "category": "", "subcategory": ""})
@@ -211,12 +212,7 @@ def servers_and_tasks():
     lists = (np.array([0, 1, 2]), np.array([1]))
     data = Dataset("toy", servers, tasks, relevance_from_lists(lists, 3), lists)
     nothing = sp.csr_matrix((2, 3), dtype=np.float32)
-    return data, Split("cold", data.relevance, nothing, nothing, cold=True)
-
-
-def test_servers_by_relevance_and_stars(monkeypatch, embedder, tmp_path):
-    monkeypatch.setattr("baselines.intent.encode", embedder.encode)
-    data, split = servers_and_tasks()
+    split = Split("cold", data.relevance, nothing, nothing, cold=True)
 
     def score(*weights, **options):
         system = IntentServers(weights, **options)

@@ -178,10 +178,8 @@ def flow_bench(catalog, number=4):
     flow = replace(flow, synthesis=replace(flow.synthesis, per_tool=2), splits=Splits(2, 2))
     samples = []
     for row, tool in enumerate([0, 1, 0, 1, 4, 4][:number]):
-        described = catalog.tools[tool]
-        samples.append(
-            Sample(f"s{row}", f"{described.name} {row}", tool, described.server, {"path": f"/{row}"}, f"g{row}")
-        )
+        text, server = f"{catalog.tools[tool].name} {row}", catalog.tools[tool].server
+        samples.append(Sample(f"s{row}", text, tool, server, {"path": f"/{row}"}, f"g{row}"))
     return assemble(catalog, samples, flow), flow
 
 
