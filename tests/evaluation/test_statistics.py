@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -56,38 +57,37 @@ def test_holm_by_hand():
             holm([0.1, bad])
 
 
-def test_wilcoxon_of_few_differences_by_hand():
-    # Of the eight sign patterns of three differences one is all up: 1/8 one-sided, 1/4 two-sided.
-    three = np.array([0.3, 0.1, 0.2])
-    assert statistics.wilcoxon(three) == 1 / 4
-    assert statistics.wilcoxon(three, "greater") == 1 / 8
-    assert statistics.wilcoxon(three, "less") == 1
-    assert statistics.wilcoxon(-three) == 1 / 4
-    assert statistics.wilcoxon(np.array([0.0, 0.5, 0.5, 0.5, 0.5, 0.0])) == 1 / 8  # ties and zeros: four up
-    # Ranks of 1 1 -2 are 1.5 1.5 3: the positive sum 3 is reached by 5 of 8 patterns, by 5 of 8 from below.
-    assert statistics.wilcoxon(np.array([1.0, 1.0, -2.0])) == 1
-    assert statistics.wilcoxon(np.array([1.0, 1.0, -2.0]), "greater") == 5 / 8
-    assert statistics.wilcoxon(np.zeros(4)) == 1
+ALTERNATIVES = ["two-sided", "greater", "less"]
+RANDOMISATION = partial(statistics.randomisation, seed=0)
+# Of the eight sign patterns of three differences one is all up: 1/8 one-sided, 1/4 two-sided.
+BY_HAND = [(statistics.wilcoxon, [0.3, 0.1, 0.2], [1 / 4, 1 / 8, 1])]
+BY_HAND += [(statistics.wilcoxon, [-0.3, -0.1, -0.2], [1 / 4, 1, 1 / 8])]
+BY_HAND += [(statistics.wilcoxon, [0, 0.5, 0.5, 0.5, 0.5, 0], [1 / 8, 1 / 16, 1])]  # ties and zeros: four up
+# Ranks of 1 1 -2 are 1.5 1.5 3: the positive sum 3 is reached by 5 of 8 patterns, by 5 of 8 from below.
+BY_HAND += [(statistics.wilcoxon, [1, 1, -2], [1, 5 / 8, 5 / 8]), (statistics.wilcoxon, [0] * 4, [1, 1, 1])]
+# All eight sign patterns of 1 2 4: only +++ reaches 7, only --- reaches -7.
+BY_HAND += [(RANDOMISATION, [1, 2, 4, 0, 0], [2 / 8, 1 / 8, 1])]
+# 1 2 -4 sums to -1; |sum| is at least 1 for every pattern, and at most -1 for half of them.
+BY_HAND += [(RANDOMISATION, [1, 2, -4], [1, 5 / 8, 4 / 8])]
+
+
+@pytest.mark.parametrize(("test", "difference", "expected"), BY_HAND)
+def test_few_differences_by_hand(test, difference, expected):
+    assert [test(np.array(difference, float), alternative) for alternative in ALTERNATIVES] == expected
 
 
 @settings(max_examples=40)
-@given(
-    st.lists(st.sampled_from([-0.3, -0.2, -0.1, 0.0, 0.1, 0.2, 0.3]), min_size=1, max_size=9),
-    st.sampled_from(["two-sided", "greater", "less"]),
-)
-def test_wilcoxon_counts_all_sign_patterns(values, alternative):
+@given(st.lists(st.integers(-3, 3), min_size=1, max_size=10), st.sampled_from(ALTERNATIVES))
+def test_few_differences_are_tested_by_all_sign_patterns(values, alternative):
     moved = np.array([value for value in values if value])
-    expected = 1.0
-    if len(moved):
-        ranks = stats.rankdata(abs(moved))
-        sums = np.array([ranks[list(up)].sum() for up in itertools.product([False, True], repeat=len(moved))])
-        observed = ranks[moved > 0].sum()
-        tails = {"greater": (sums >= observed).mean(), "less": (sums <= observed).mean()}
-        expected = tails.get(alternative, min(1, 2 * min(tails.values())))
-    assert statistics.wilcoxon(np.array(values), alternative) == pytest.approx(expected)
+    patterns = np.array(list(itertools.product([-1, 1], repeat=len(moved))))
+    for test, sizes in ((statistics.wilcoxon, stats.rankdata(abs(moved))), (RANDOMISATION, abs(moved))):
+        sums, observed = patterns @ sizes, np.sign(moved) @ sizes
+        extreme = {"two-sided": abs(sums) >= abs(observed), "greater": sums >= observed, "less": sums <= observed}
+        assert test(np.array(values) / 10, alternative) == pytest.approx(extreme[alternative].mean())
 
 
-@pytest.mark.parametrize("alternative", ["two-sided", "greater", "less"])
+@pytest.mark.parametrize("alternative", ALTERNATIVES)
 @pytest.mark.parametrize("n", [4, 20, 50])
 def test_wilcoxon_without_ties_agrees_with_scipy(n, alternative):
     difference = np.random.default_rng(n).normal(0.3, 1, n)
@@ -106,33 +106,7 @@ def test_wilcoxon_of_many_differences_is_nearly_exact():
     assert statistics.wilcoxon(difference, "greater") == pytest.approx(stats.norm.sf(z))
 
 
-def test_randomisation_by_hand():
-    # All eight sign patterns of 1 2 4: only +++ reaches 7, only --- reaches -7.
-    difference = np.array([1.0, 2, 4, 0, 0])
-    assert statistics.randomisation(difference, seed=0) == 2 / 8
-    assert statistics.randomisation(difference, "greater", seed=0) == 1 / 8
-    assert statistics.randomisation(difference, "less", seed=0) == 1
-    # 1 2 -4 sums to -1; |sum| is at least 1 for every pattern, and at most -1 for half of them.
-    assert statistics.randomisation(np.array([1.0, 2, -4]), seed=0) == 1
-    assert statistics.randomisation(np.array([1.0, 2, -4]), "less", seed=0) == 4 / 8
-
-
-@settings(max_examples=40)
-@given(
-    st.lists(st.sampled_from([-0.3, -0.2, -0.1, 0.0, 0.1, 0.2, 0.3]), min_size=2, max_size=10),
-    st.sampled_from(["two-sided", "greater", "less"]),
-)
-def test_all_sign_patterns_are_counted_as_by_enumeration(values, alternative):
-    difference = np.array(values)
-    counts = np.round(difference * 10).astype(int)
-    sums = np.array([np.dot(signs, counts) for signs in itertools.product([1, -1], repeat=len(counts))])
-    observed = counts.sum()
-    extreme = {"two-sided": abs(sums) >= abs(observed), "greater": sums >= observed, "less": sums <= observed}
-    expected = extreme[alternative].mean()
-    assert statistics.randomisation(difference, alternative, seed=0) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("alternative", ["two-sided", "greater", "less"])
+@pytest.mark.parametrize("alternative", ALTERNATIVES)
 @pytest.mark.parametrize("shift", [-0.03, 0.02])
 def test_randomisation_agrees_with_scipy(alternative, shift):
     difference = zero_inflated(np.random.default_rng(3), 120, shift)
