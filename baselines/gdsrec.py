@@ -119,8 +119,7 @@ class Aggregation(nn.Module):
         logits = self.attention(torch.cat([x, owners], dim=2)).squeeze(2).masked_fill(~valid, -torch.inf)
         # A row without entries would be 0 / 0.
         weights = torch.softmax(logits.masked_fill(~valid.any(dim=1, keepdim=True), 0.0), dim=1) * valid
-        result: Tensor = torch.tanh(self.output((weights[:, :, None] * x).sum(dim=1)))
-        return result
+        return torch.tanh(self.output((weights[:, :, None] * x).sum(dim=1)))
 
 
 class Network(nn.Module):
@@ -158,8 +157,7 @@ class Network(nn.Module):
 
     def predict(self, left: Tensor, servers: Tensor) -> Tensor:
         """phi(u, z): the deviation that is expected, shape of `servers` without the last axis."""
-        result: Tensor = self.predictor(torch.cat([left.expand_as(servers), servers], dim=-1)).squeeze(-1)
-        return result
+        return torch.squeeze(self.predictor(torch.cat([left.expand_as(servers), servers], dim=-1)), -1)
 
 
 # A batch: b tasks; for each a relevant server, then n sampled ones; the task that each server's list loses, of the

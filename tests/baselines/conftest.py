@@ -9,9 +9,12 @@ def _private_cache(private_cache):
 @pytest.fixture(scope="session")
 def planted(tmp_path_factory):
     """Made-up data with what warm systems live on in Task2MCP: lists that repeat, and a flat popularity."""
-    from tests.baselines.toys import made_up
+    from study.data import dataset, prepare, synthetic
 
-    return made_up(tmp_path_factory.mktemp("planted"), n_servers=800, duplicate_share=0.4, popularity_sd=0.3)
+    folder = tmp_path_factory.mktemp("planted")
+    raw = synthetic.generate(folder / "raw", n_servers=800, duplicate_share=0.4, popularity_sd=0.3)
+    prepare.prepare("synthetic", raw, folder / "prepared", folder / "tables")
+    return dataset.load("synthetic", folder / "prepared")
 
 
 @pytest.fixture(scope="session")

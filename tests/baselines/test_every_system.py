@@ -2,16 +2,20 @@
 
 import numpy as np
 import pytest
+import torch
 from omegaconf import OmegaConf
 
+from baselines.training import Trained
 from study.base.errors import StudyError
 from study.base.registry import system_file
+from study.config.compose import checked_system, choices
+from study.config.groups import ORACLE
 from study.data.dataset import relevance_from_lists
 from study.data.splits import make
 from study.judging import store
 from study.runner.contract import SystemContract
 from study.runner.toy_fits import Case, cases, stand_ins
-from tests.baselines.toys import N_SERVERS, ask, block_dataset, build, fit, ranked_systems, settings, with_other_answers
+from tests.baselines.toys import N_SERVERS, ask, block_dataset, build, fit, with_other_answers
 
 # Their search may leave the catalogue, and after two epochs it mostly does.
 MAY_RANK_NOTHING = ("tiger_unconstrained", "lc_rec_level")
@@ -19,7 +23,10 @@ MAY_RANK_NOTHING = ("tiger_unconstrained", "lc_rec_level")
 WITHOUT_EVALUATIONS = {"schedule.patience": "null", "training.evaluations": 0}
 WITHOUT_EVALUATIONS |= {"first.evaluations": 0, "second.evaluations": 0}
 UNKNOWN = [("item_knn", "similarity", "euclid"), ("gdsrec", "rating", "stars"), ("openp5", "asks", "rating")]
-CASES = cases(ranked_systems())
+SYSTEMS = {name: checked_system(name) for name in choices("system")}
+# Oracles read the answers on purpose; what starts a process for each fit or asks a language model has tests of its own.
+TESTED = {name for name, own in SYSTEMS.items() if own.family != ORACLE and "endpoint" not in own.model}
+CASES = cases([name for name in SYSTEMS if name in TESTED and not SYSTEMS[name].subprocess])
 FIRST = {case.system: case for case in reversed(CASES)}  # under its first protocol
 ROOTS = [name for name in FIRST if system_file(name).stem == name]
 # Systems that find the blocks on toys of the smallest size, and whose rankings another order of the servers leaves.
@@ -66,7 +73,7 @@ def toy(protocol: str):
 
 def without_evaluations(system: str) -> dict[str, object]:
     """The values that make a published method run all epochs and keep its last weights; empty where none chooses."""
-    model = settings(system).model
+    model = SYSTEMS[system].model
     return {key: value for key, value in WITHOUT_EVALUATIONS.items() if OmegaConf.select(model, key) is not None}
 
 
@@ -122,3 +129,23 @@ def test_unknown_choices_are_refused(name, key, value, tmp_path):
 def test_a_published_model_that_is_not_here_says_what_to_do(tmp_path):
     with pytest.raises(StudyError, match=r"(?s)system\.model\.size.*hf download no/such-model"):
         fit("lc_rec", *toy("warm"), tmp_path, **{"size.smoke.pretrained": "no/such-model"})
+
+
+# transformers looks at values, so the generative ones are asked on a GPU alone.
+ON_DEVICE = ["msbpr", "gdsrec", "cvh_rec", "recafr_profile", "recafr_views", "mpt_rec", "mf_softmax", "xsimgcl_softmax"]
+
+
+@pytest.mark.parametrize("name", [*ON_DEVICE, "lightgcn_sampled_softmax"])
+def test_no_operation_mixes_the_device_and_the_processor(name, blocks, tmp_path, monkeypatch):
+    """On torch's device without memory, whose tensors take part in no operation with others."""
+    copied = torch.Tensor.cpu
+
+    def cpu(tensor):
+        return torch.zeros_like(tensor, device="cpu") if tensor.is_meta else copied(tensor)
+
+    monkeypatch.setattr(torch.Tensor, "cpu", cpu)
+    monkeypatch.setattr(Trained, "place", torch.device("meta"))
+    data, split = blocks[0], make(blocks[0], "cold" if name == "cvh_rec" else "warm")
+    system = fit(name, data, split, tmp_path)
+    assert {weight.device.type for weight in system.network.parameters()} == {"meta"}
+    assert system.score(split.tasks("test")).shape == (len(split.tasks("test")), data.n_servers)

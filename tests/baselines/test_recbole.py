@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from omegaconf import OmegaConf
 
 from baselines import recbole_bridge
@@ -23,11 +24,11 @@ from study.base.registry import OWN, folder_of, system_file
 from study.config import compose
 from study.config.changes import change_settings
 from study.data.splits import make
-from tests.baselines.toys import build, fit, recall10, relabelled, settings, with_other_answers
+from tests.baselines.toys import build, fit, recall10, relabelled, with_other_answers
 from tests.baselines.toys import without_training as without
 
 BATCH = Path(__file__).with_name("recbole_batch.py")
-SYSTEMS = {name: settings(name) for name in compose.choices("system") if folder_of(name) != OWN}
+SYSTEMS = {name: compose.checked_system(name) for name in compose.choices("system") if folder_of(name) != OWN}
 SYSTEMS = {name: own for name, own in SYSTEMS.items() if own.subprocess}
 TRANSFERS = [name for name, own in SYSTEMS.items() if "base" in own.model]
 MODELS = [name for name in SYSTEMS if system_file(name).stem == name]
@@ -221,16 +222,11 @@ def test_an_error_names_the_model_and_the_log(monkeypatch, blocks, tmp_path):
     assert caught.value.file == tmp_path / "recbole" / LOG_FILE
 
 
-def test_stopping_on_validation_needs_trained_validation_tasks(cold_blocks, tmp_path):
-    with pytest.raises(StudyError, match="no validation task has training interactions"):
-        fit(RecBole("BPR", patience=3), *cold_blocks, tmp_path)
-
-
-def test_search_spaces_name_settings_that_exist():
-    assert {*PLANTED} == {*MODELS}
-    for own in (settings(f"{name}_tuned") for name in MODELS):
-        for key in own.search:
-            assert OmegaConf.select(own.model, key, default="absent") != "absent", key
+def test_stopping_needs_trained_validation_tasks_and_the_setting_gpu_needs_one(cold_blocks, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for refused, reason in (({"patience": 3}, "no validation task has training"), ({"device": "gpu"}, "no GPU")):
+        with pytest.raises(StudyError, match=reason):
+            fit(RecBole("BPR", **refused), *cold_blocks, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["item_knn", "ease", "ials", "neumf", "ngcf", "lightgcn"])

@@ -11,27 +11,17 @@ from omegaconf import OmegaConf
 
 from baselines.training import Schedule
 from study.config import compose as config
-from study.config.compose import checked_system as settings
 from study.data.dataset import Dataset, relevance_from_lists
 from study.data.splits import Split
 from study.data.toys import LABELS, WORDS, make_dataset
 from study.data.toys import block_dataset as block_dataset
 from study.data.toys import relabelled as relabelled
 from study.data.toys import with_other_answers as with_other_answers
+from study.evaluation.metrics import recall
 from study.evaluation.ranking import mask_known, tie_order, top_k
 from study.evaluation.system import Ranker
 
 N_TASKS, N_SERVERS = 40, 30
-# Systems that read the answers on purpose declare this family and are left out of the leak tests.
-ORACLE = "oracle"
-
-
-def made_up(folder: Path, **settings: object) -> Dataset:
-    from study.data import dataset, prepare, synthetic
-
-    raw = synthetic.generate(folder / "raw", **settings)
-    prepare.prepare("synthetic", raw, folder / "prepared", folder / "tables")
-    return dataset.load("synthetic", folder / "prepared")
 
 
 def copy_dataset(seed: int = 0) -> tuple[Dataset, Split]:
@@ -63,11 +53,11 @@ def group_copies(seed: int = 0) -> tuple[Dataset, Split]:
     return data, split_of(data, np.arange(20), np.arange(30, 40), np.arange(20, 30))
 
 
-def split_of(data: Dataset, train: object, test: object, valid: object = (), protocol: str = "cold") -> Split:
-    """The split in which the tasks of these rows have all their labels in one part."""
+def split_of(data: Dataset, train: object, test: object, valid: object = ()) -> Split:
+    """The cold split in which the tasks of these rows have all their labels in one part."""
     masks = (np.isin(np.arange(data.n_tasks), rows) for rows in (train, valid, test))
     parts = (sp.csr_matrix(np.diag(mask.astype(np.float32))) @ data.relevance for mask in masks)
-    return Split(protocol, *parts, cold=protocol == "cold")
+    return Split("cold", *parts, cold=True)
 
 
 def all_training(data: Dataset) -> Split:
@@ -97,18 +87,6 @@ def build(name: str, **model: object) -> object:
     changes = [f"++system.model.{key}={value}" for key, value in model.items()]
     resolved = config.plain(config.load([f"system={name}", "profile=smoke", *changes]))
     return config.build_system(OmegaConf.create(resolved).system)
-
-
-def ranked_systems() -> list[str]:
-    """Every system in ``conf/system`` but oracles, which read the answers, and systems with tests of their own: those
-    that start a process per fit (``subprocess``) and those that ask a language model.
-    """
-    systems = {name: settings(name) for name in config.choices("system")}
-    return [
-        name
-        for name, own in systems.items()
-        if own.get("family") != ORACLE and not own.get("subprocess", False) and "endpoint" not in own.model
-    ]
 
 
 def save_tokenizer(folder: Path, words: list[str], **special: str) -> None:
@@ -161,6 +139,4 @@ def top10(system: object, data: Dataset, split: Split, part: str = "test", *, se
 
 def recall10(system: object, data: Dataset, split: Split, part: str = "test") -> np.ndarray:
     """Recall@10 of a fitted system on each task of `part`."""
-    wanted = split.part(part)[split.tasks(part)]
-    hits = [np.isin(row, wanted[[n]].indices).sum() for n, row in enumerate(top10(system, data, split, part))]
-    return np.array(hits) / np.diff(wanted.indptr)
+    return recall(top10(system, data, split, part), split.part(part)[split.tasks(part)], 10)

@@ -104,23 +104,19 @@ def test_a_task_without_relevant_servers_is_nan_in_its_own_row_only_and_a_useles
     assert np.isnan(metrics.PER_TASK[name](ranked, relevant, 3)).all()
 
 
-@pytest.mark.parametrize(
-    ("row", "reason"),
-    [([0, 2, 0], "twice"), ([0, 9, 1], "outside"), ([-2, 0, 1], "outside"), ([0, -1, 1], "after an unfilled")],
-)
-def test_a_list_that_is_no_ranking_is_refused_with_its_row(row, reason):
+TWO = gains(9, {0: 1}, {0: 1})
+MISUSED = [(ranking([0, 1, 2], [0, 2, 0]), TWO, 3, "twice", 1), (ranking([0, 1, 2], [0, 9, 1]), TWO, 3, "outside", 1)]
+MISUSED += [(ranking([0, 1, 2], [-2, 0, 1]), TWO, 3, "outside", 1)]
+MISUSED += [(ranking([0, 1, 2], [0, -1, 1]), TWO, 3, "after an unfilled", 1), (RANKED, RELEVANT, 0, "cutoff", None)]
+MISUSED += [(ranking([0], [1]), RELEVANT, 1, "2 rankings for 1 tasks", None)]
+MISUSED += [(RANKED, -RELEVANT, 1, "negative gain", None)]
+
+
+@pytest.mark.parametrize(("ranked", "relevant", "k", "reason", "row"), MISUSED)
+def test_a_list_that_is_no_ranking_is_refused_with_its_row_and_so_is_other_misuse(ranked, relevant, k, reason, row):
     with pytest.raises(StudyError, match=reason) as caught:
-        metrics.recall(ranking([0, 1, 2], row), gains(9, {0: 1}, {0: 1}), 3)
-    assert caught.value.row == 1
-
-
-def test_misuse_is_refused():
-    with pytest.raises(StudyError, match="cutoff"):
-        metrics.recall(RANKED, RELEVANT, 0)
-    with pytest.raises(StudyError, match="2 rankings for 1 tasks"):
-        metrics.recall(ranking([0], [1]), RELEVANT, 1)
-    with pytest.raises(StudyError, match="negative gain"):
-        metrics.recall(RANKED, -RELEVANT, 1)
+        metrics.recall(ranked, relevant, k)
+    assert caught.value.row == row
 
 
 def listed(name, k, popularity, *rows):

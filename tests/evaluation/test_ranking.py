@@ -7,7 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from study.data.splits import make
+from study.data.toys import block_dataset
 from study.evaluation import ranking
+from study.evaluation.runs import run_seed
 
 INF = np.inf
 
@@ -91,3 +94,27 @@ def test_chunks_cover_every_task_once_in_order(n, size):
 def test_a_tie_counts_where_it_touches_the_first_k():
     scores = floats([[3, 2, 1, 0], [3, 3, 1, 0], [3, 2, 2, 0], [3, 2, 1, 1], [3, 1, -INF, -INF]])
     assert ranking.tied(scores, 2).tolist() == [False, True, True, False, False]
+
+
+class Answers:
+    """Scores the servers that a part holds for a task above all others."""
+
+    def __init__(self, part):
+        self.part = part
+
+    def fit(self, data, split, *, seed, workdir):
+        self.relevance = split.part(self.part)
+
+    def score(self, tasks):
+        return np.asarray(self.relevance[tasks].todense(), dtype=np.float32)
+
+
+@pytest.mark.parametrize("part", ["valid", "test"])
+def test_under_sampled_candidates_each_part_is_measured_by_its_own_labels(part, tmp_path):
+    data = block_dataset()
+    split = make(data, "loo99", negatives=12)
+    right = run_seed(Answers(part), data, split, seed=1, workdir=tmp_path, part=part)
+    assert right.per_task["ndcg@10"].tolist() == [1.0] * len(split.tasks(part))
+    other = {"valid": "test", "test": "valid"}[part]
+    wrong = run_seed(Answers(other), data, split, seed=1, workdir=tmp_path, part=part)
+    assert wrong.per_task["ndcg@10"].mean() < 1

@@ -31,17 +31,14 @@ def test_the_expected_grade_is_the_mean_of_the_digits():
     assert expected_grade(reply(("0", 0.9), ("3", 0.1))) == 0.0
 
 
-@pytest.mark.parametrize(
-    "odd",
-    [
-        reply(("Yes", 0.9)),
-        {"choices": [{"message": {"content": "2"}}]},
-        {"choices": [{"logprobs": None}]},
-        [],
-        {"choices": [{"logprobs": {"content": [{"top_logprobs": [{"token": "2", "logprob": 1e9}]}]}}]},
-        {"choices": [{"logprobs": {"content": [{"top_logprobs": [{"token": "2", "logprob": math.nan}]}]}}]},
-    ],
-)
+ODD = [reply(("Yes", 0.9)), {"choices": [{"message": {"content": "2"}}]}, {"choices": [{"logprobs": None}]}, []]
+ODD += [
+    {"choices": [{"logprobs": {"content": [{"top_logprobs": [{"token": "2", "logprob": value}]}]}}]}
+    for value in (1e9, math.nan)
+]
+
+
+@pytest.mark.parametrize("odd", ODD)
 def test_a_reply_without_digits_has_no_grade(odd):
     assert expected_grade(odd) is None
 

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shutil
 from collections import Counter
 from types import SimpleNamespace
 
@@ -99,9 +100,7 @@ def test_replies_under_different_forms_are_found_in_any_order(toy, tmp_path):
 @pytest.fixture
 def settings(tmp_path, monkeypatch):
     """The configured system, whose endpoint, cassette and replies lie in `tmp_path`."""
-    (tmp_path / "conf" / "llm").mkdir(parents=True)
-    given = yaml.safe_load((paths.conf() / "llm" / "rerank.yaml").read_text())
-    (tmp_path / "conf" / "llm" / "rerank.yaml").write_text(yaml.safe_dump(given))
+    shutil.copytree(paths.conf() / "llm", tmp_path / "conf" / "llm")
     settings = config.plain(config.load(["system=t2mrec_llm", "profile=smoke"]))["system"]
     monkeypatch.setattr(paths, "conf", lambda: tmp_path / "conf")
     monkeypatch.setattr(paths, "root", lambda: tmp_path)
@@ -132,12 +131,6 @@ def without_model(settings, *inputs):
 
 def entries(root):
     return [json.loads(line) for line in (root / "results/toy/cassettes/t2mrec_llm.jsonl").read_text().splitlines()]
-
-
-def test_without_replies_and_endpoint_it_is_not_run(ranked):
-    assert replies.not_run("toy", "t2mrec_llm") == NOT_RUN
-    with pytest.raises(StudyError, match="not run: no recorded replies"):
-        ranked()
 
 
 def test_systems_that_are_not_run_are_named(monkeypatch):

@@ -103,8 +103,7 @@ def test_summary_by_hand():
     assert table.loc["aimed", "gain_ci_high"] <= 15
 
 
-@pytest.fixture
-def own_root(tmp_path, monkeypatch, toy, toy_split):
+def test_the_analysis_finds_who_climbs_and_goes_on_after_a_stop(tmp_path, monkeypatch, toy, toy_split):
     configs = {name: config.load([f"system={name}", "profile=smoke"]) for name in SETTINGS.systems}
     monkeypatch.setattr(framework, "load_settings", lambda kind: SETTINGS)
     monkeypatch.setattr(stuffing, "load", lambda overrides: configs[overrides[3].removeprefix("system=")])
@@ -112,12 +111,8 @@ def own_root(tmp_path, monkeypatch, toy, toy_split):
     monkeypatch.setattr(stuffing, "row_key", lambda config: "0")
     monkeypatch.setattr(paths, "results", lambda dataset: tmp_path / "results" / dataset)
     monkeypatch.setattr(paths, "cache", lambda: tmp_path / "cache")
-    return tmp_path
-
-
-def test_the_analysis_finds_who_climbs_and_goes_on_after_a_stop(own_root, monkeypatch):
     (path,) = run_analyses(["usefulness/stuffing"], config.load(["dataset=synthetic", "profile=smoke"]))
-    assert path == own_root / "results" / "synthetic" / "usefulness" / "stuffing.csv"
+    assert path == tmp_path / "results" / "synthetic" / "usefulness" / "stuffing.csv"
     table = pd.read_csv(path).set_index(["system", "words", "form"]).sort_index()
     assert len(table) == 2 * 2 * 3
     # Words of the asked tasks carry a server up where words decide, and nowhere where counts of labels do.
@@ -127,6 +122,6 @@ def test_the_analysis_finds_who_climbs_and_goes_on_after_a_stop(own_root, monkey
     assert path.with_suffix(".json").exists()
     first = path.read_bytes()
     monkeypatch.setattr(stuffing, "ranks_of", None)  # nothing is fitted a second time, also without a cache
-    assert not list(own_root.glob("cache/**/*.parquet"))
+    assert not list(tmp_path.glob("cache/**/*.parquet"))
     list(run_analyses(["usefulness/stuffing"], config.load(["dataset=synthetic", "profile=smoke"])))
     assert path.read_bytes() == first

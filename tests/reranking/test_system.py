@@ -12,9 +12,6 @@ POOL = [11, 12, 13, 14, 15, 16]
 FREE = [(1, [16, 15, 12, 14, 13, 11], [16, 12, 13, 15, 14, 11]), (1, [12, 11], [12, 11]), (1, [], [])]
 FREE += [(1, [12, 16, 13, 15, 11, 14], [12, 16, 13, 15, 11, 14])]
 FREE += [(0, [16, 15, 12, 14, 13, 11], [12, 13, 11, 16, 15, 14])]
-ORDERS = {None: [11, 13, 15, 12, 14, 16], "wrong_length": [11, 12, 13], "wrong_form": [11.0, 12, 13, 14, 15, 16]}
-ORDERS |= {"too_many_substitutions": [15, 16, 11, 12, 13, 14], "repeat": [11, 11, 12, 13, 14, 15]}
-ORDERS |= {"outside_pool": [11, 12, 13, 14, 15, 99]}
 NO_LISTS = [(13, 11, 12), {"servers": [13, 11, 12]}, None]
 ANSWERS = {
     None: [[13, 11, 12], [16, 11, 15]],
@@ -24,11 +21,16 @@ ANSWERS = {
     "outside_pool": [[13, 11, 99], [13, 11, -12]],
     "wrong_form": [["13", "11", "12"], [13.0, 11.0, 12.0], [True, 11, 12], [[13], 11, 12], *NO_LISTS],
 }
+FAULTY = [(Rules(3, 2).fault, fault, one) for fault, answers in ANSWERS.items() for one in answers]
+ORDERS = {None: [11, 13, 15, 12, 14, 16], "wrong_length": [11, 12, 13], "wrong_form": [11.0, 12, 13, 14, 15, 16]}
+ORDERS |= {"too_many_substitutions": [15, 16, 11, 12, 13, 14], "repeat": [11, 11, 12, 13, 14, 15]}
+ORDERS |= {"outside_pool": [11, 12, 13, 14, 15, 99]}
+FAULTY += [(Rules(3, 1).fault_of_order, *each) for each in ORDERS.items()]
 
 
-@pytest.mark.parametrize(("fault", "answer"), [(fault, one) for fault, answers in ANSWERS.items() for one in answers])
-def test_faults(fault, answer):
-    assert Rules(k=3, substitutions=2).fault(answer, POOL) == fault
+@pytest.mark.parametrize(("find", "fault", "answer"), FAULTY)
+def test_faults_of_an_answer_and_of_a_whole_order(find, fault, answer):
+    assert find(answer, POOL) == fault
 
 
 def test_the_papers_rule_and_the_programs_each_refuse_what_the_other_takes():
@@ -93,11 +95,6 @@ def test_an_order_within_the_rules_is_the_nearest_to_the_free_one(free, k, subst
     for kind in (below, set(pool[:k])):
         ordered = [item for item in free if item in kind]
         assert [item for item in named if item in kind] == ordered[: sum(item in kind for item in named)]
-
-
-@pytest.mark.parametrize(("fault", "order"), ORDERS.items())
-def test_faults_of_a_whole_order(fault, order):
-    assert Rules(k=3, substitutions=1).fault_of_order(order, POOL) == fault
 
 
 @pytest.mark.parametrize("values", [{"k": 0}, {"k": True}, {"substitutions": -1}])

@@ -34,5 +34,4 @@ def tied(scores: FloatArray, k: int) -> np.ndarray:
     """Whether a tie decides what a task's top `k` holds or in which order, shape (b,), bool. `scores`: ranked, with at
     least k + 1 columns where the catalogue allows."""
     window = scores[:, : k + 1]
-    ties: np.ndarray = ((window[:, 1:] == window[:, :-1]) & (window[:, 1:] > -np.inf)).any(axis=1)
-    return ties
+    return np.asarray(((window[:, 1:] == window[:, :-1]) & (window[:, 1:] > -np.inf)).any(axis=1))

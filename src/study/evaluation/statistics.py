@@ -120,8 +120,7 @@ def _extreme(flips: NDArray[np.integer], differences: Float64Array, alternative:
     # A pattern that gives the observed sum again must count although its terms are added in another order.
     thresholds = observed - 1e-9 * np.abs(differences).sum(axis=0)
     sums = sign * (totals - 2.0 * (flips.astype(np.float64) @ differences))
-    found: NDArray[np.int64] = ((np.abs(sums) if alternative == "two-sided" else sums) >= thresholds).sum(axis=0)
-    return found
+    return np.asarray(((np.abs(sums) if alternative == "two-sided" else sums) >= thresholds).sum(axis=0))
 
 
 def bootstrap_means(values: Float64Array, *, seed: int, resamples: int = RESAMPLES) -> Float64Array:
@@ -156,8 +155,7 @@ def bootstrap_intervals(differences: Float64Array, *, seed: int, resamples: int 
         return np.full((2, m), np.nan)
     tail = 50 * (1 - 0.95)  # a hair more than 2.5, by which the committed limits were computed
     means = bootstrap_means(differences, seed=seed, resamples=resamples)
-    limits: Float64Array = np.percentile(means, [tail, 100 - tail], axis=0)
-    return limits
+    return np.asarray(np.percentile(means, [tail, 100 - tail], axis=0))
 
 
 def _batches(n: int, seed: int, resamples: int) -> Iterator[Float64Array]:
@@ -274,8 +272,7 @@ def tau_b(one: Float64Array, other: Float64Array) -> Float64Array:
     left, right = (np.sign(values[:, first] - values[:, second]) for values in (one, other))
     pairs = np.sqrt(np.abs(left).sum(axis=1)), np.sqrt(np.abs(right).sum(axis=1))
     with np.errstate(invalid="ignore"):
-        found: Float64Array = np.clip((left * right).sum(axis=1) / pairs[0] / pairs[1], -1, 1)
-    return found
+        return np.asarray(np.clip((left * right).sum(axis=1) / pairs[0] / pairs[1], -1, 1))
 
 
 def rank_biserial(difference: Float64Array) -> float:
@@ -381,21 +378,21 @@ def compare_all(
     over: dict[bytes, list[tuple[str, str]]] = {}
     for cell, own in pairs.items():
         over.setdefault(str(own.index.tolist()).encode(), []).append(cell)
+    gains = {cell: (own["system"] - own["reference"]).to_numpy(np.float64) for cell, own in pairs.items()}
     limits, p = dict[tuple[str, str], Float64Array](), dict[tuple[str, str], float]()
     for cells in over.values():
-        exact = np.stack([(pairs[cell]["system"] - pairs[cell]["reference"]).to_numpy(np.float64) for cell in cells], 1)
+        exact = np.stack([gains[cell] for cell in cells], 1)
         limits |= zip(cells, bootstrap_intervals(exact, seed=seed).T, strict=True)
         tested = randomisations(exact.round(TIE_DECIMALS), alternative, seed=seed, resamples=enough)
         p |= zip(cells, tested.tolist(), strict=True)
     rows = []
     for (name, metric), own in pairs.items():
-        exact = (own["system"] - own["reference"]).to_numpy(np.float64)
-        difference = exact.round(TIE_DECIMALS)
+        difference = gains[name, metric].round(TIE_DECIMALS)
         row = {"system": name, "reference": reference, "metric": metric, "n": len(own)}
         row |= {"undefined": frames[name]["task_id"].nunique() - len(own), "wins": int((difference > 0).sum())}
         row |= {"ties": int((difference == 0).sum()), "losses": int((difference < 0).sum())}
         row |= {"zeros": int((own == 0).all(axis=1).sum()), "mean_system": float(own["system"].mean())}
-        row |= {"mean_reference": float(own["reference"].mean()), "diff": float(exact.mean())}
+        row |= {"mean_reference": float(own["reference"].mean()), "diff": float(gains[name, metric].mean())}
         row |= dict(zip(("diff_ci_low", "diff_ci_high"), limits[name, metric].tolist(), strict=True))
         row |= {"rank_biserial": rank_biserial(difference), "wilcoxon_p": wilcoxon(difference, alternative)}
         row |= {"randomisation_p": p[name, metric], "alternative": alternative, "family": size}

@@ -75,12 +75,6 @@ SUBSTITUTION = (
 )
 
 
-def instructions(k: int, substitutions: int) -> str:
-    """The part that is the same for every task."""
-    rule = NO_SUBSTITUTION.format(k=k) if substitutions == 0 else SUBSTITUTION.format(n=substitutions, k=k)
-    return INSTRUCTIONS.format(k=k, substitutions=rule)
-
-
 def read_template(file: str | None) -> str | None:
     """The text of a prompt file, relative to the project's folder; None where none is named. Raises StudyError: there
     is no such text, or a placeholder is missing."""
@@ -123,7 +117,9 @@ def messages(
         filled = re.sub("|".join(map(re.escape, PLACEHOLDERS)), lambda match: values[match[0]], template)
         return [{"role": "user", "content": filled}]
     question = f"<task>\n{task_card}\n</task>\n<candidates>\n{cards}\n</candidates>"
-    return [{"role": "system", "content": instructions(k, substitutions)}, {"role": "user", "content": question}]
+    rule = (SUBSTITUTION if substitutions else NO_SUBSTITUTION).format(n=substitutions, k=k)
+    system = INSTRUCTIONS.format(k=k, substitutions=rule)  # the same for every task
+    return [{"role": "system", "content": system}, {"role": "user", "content": question}]
 
 
 def response_format(

@@ -271,7 +271,9 @@ def train(module: TwoTowers, pairs: PairData, *, workdir: Path, label: str) -> N
 
     The checkpoint is removed at the end: it serves a stopped training, not later use.
     """
-    quiet_lightning()
+    # Lightning's advice about loaders, devices and logging: none of it applies here.
+    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module=r"pytorch_lightning|lightning_fabric|lightning_utilities")
     checkpoint = workdir / "last.ckpt"
     keep = ModelCheckpoint(
         dirpath=workdir,
@@ -300,9 +302,3 @@ def train(module: TwoTowers, pairs: PairData, *, workdir: Path, label: str) -> N
         signal.signal(signal.SIGINT, signal.default_int_handler)
         raise KeyboardInterrupt from end
     checkpoint.unlink(missing_ok=True)
-
-
-def quiet_lightning() -> None:
-    """Drop Lightning's advice about loaders, devices and logging, none of which applies here."""
-    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module=r"pytorch_lightning|lightning_fabric|lightning_utilities")

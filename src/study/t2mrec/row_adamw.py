@@ -20,6 +20,7 @@ import math
 
 import numba
 import numpy as np
+import scipy.sparse as sp
 from numba import prange
 from numpy.typing import NDArray
 
@@ -31,7 +32,8 @@ Arrays = tuple[Float, Float, Float, Int]  # weights, both moments, the last step
 Rows = tuple[Index, Index, Float]  # starts, terms, values
 Rates = tuple[float, float, float, float, float]  # learning rate, decay, beta1, beta2, eps
 
-# beta1^q falls below float32's resolution of the sum after this many skipped steps (0.9^200 = 7e-10).
+BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # torch's defaults
+# BETA1^q falls below float32's resolution of the sum after this many skipped steps (0.9^200 = 7e-10).
 HORIZON = 200
 # Smaller magnitudes are set to zero: denormal numbers slow the processor down a hundredfold and cannot show, since eps
 # is 1e-8 and the square root of TINY is 1e-15.
@@ -116,58 +118,32 @@ def _project(starts: Index, terms: Index, values: Float, weight: Float) -> Float
     return out
 
 
-@numba.njit(cache=True)
 def _by_term(starts: Index, terms: Index, values: Float, n_terms: int) -> tuple[Int, Index, Index, Float]:
     """The columns of a sparse matrix that hold anything: their terms, and as `_update` reads them."""
-    slot = np.zeros(n_terms, np.int32)
-    for term in terms:
-        slot[term] += 1
-    used = np.flatnonzero(slot)
-    ends = np.zeros(len(used) + 1, np.int32)
-    for k, term in enumerate(used):
-        ends[k + 1] = ends[k] + slot[term]
-        slot[term] = ends[k]
-    documents, ordered = np.empty(len(terms), np.int32), np.empty(len(terms), np.float32)
-    for document in range(len(starts) - 1):
-        for p in range(starts[document], starts[document + 1]):
-            documents[slot[terms[p]]], ordered[slot[terms[p]]] = document, values[p]
-            slot[terms[p]] += 1
-    return used, ends, documents, ordered
+    columns = sp.csr_array((values, terms, starts), shape=(len(starts) - 1, n_terms)).tocsc()
+    used = np.flatnonzero(np.diff(columns.indptr))
+    return used, columns.indptr[np.append(used, n_terms)], columns.indices, columns.data
 
 
 class RowAdamW:
-    """AdamW state of one weight matrix whose gradients are X^T G with sparse X.
+    """AdamW state of one weight matrix whose gradients are X^T G with sparse X; rates as in torch.optim.AdamW.
+    `weight`: shape (n_terms, width), float32, changed in place."""
 
-    Args:
-        weight: shape (n_terms, width), float32, changed in place.
-        lr, weight_decay, betas, eps: as in torch.optim.AdamW.
-    """
-
-    def __init__(
-        self,
-        weight: Float,
-        *,
-        lr: float,
-        weight_decay: float = 0.01,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-    ) -> None:
-        self.weight, self.betas, decay = weight, betas, 1 - lr * weight_decay
+    def __init__(self, weight: Float, *, lr: float, weight_decay: float = 0.01) -> None:
+        self.weight, decay = weight, 1 - lr * weight_decay
         self.m, self.v = np.zeros(weight.shape, np.float32), np.zeros(weight.shape, np.float32)
         self.last = np.zeros(len(weight), np.int64)
-        self._arrays, self._rates = (weight, self.m, self.v, self.last), (lr, decay, *betas, eps)
+        self._arrays, self._rates = (weight, self.m, self.v, self.last), (lr, decay, BETA1, BETA2, EPS)
         self.step_count = 0
-        beta1, beta2 = betas
         q = np.arange(HORIZON + 1)
-        self._geometric = np.stack([(beta1 / (decay * beta2**0.5)) ** q, (beta1 / (decay * beta2)) ** q])
+        self._geometric = np.stack([(BETA1 / (decay * BETA2**0.5)) ** q, (BETA1 / (decay * BETA2)) ** q])
         self._bias = np.zeros((2, 0))
 
     def _bias_table(self, steps: int) -> NDArray[np.float64]:
         """Bias corrections up to `steps`: sqrt(c2) / c1 and c2 / c1, shape (2, steps + 1)."""
         if self._bias.shape[1] <= steps:
-            beta1, beta2 = self.betas
             count = np.arange(1, 2 * steps + 2)
-            c1, c2 = 1 - beta1**count, 1 - beta2**count
+            c1, c2 = 1 - BETA1**count, 1 - BETA2**count
             self._bias = np.concatenate([np.zeros((2, 1)), np.stack([np.sqrt(c2) / c1, c2 / c1])], axis=1)
         return self._bias
 
@@ -181,8 +157,7 @@ class RowAdamW:
         """batch @ weight, with the rows of weight that it uses brought up to date; shape (b, width)."""
         self.used = _by_term(*batch, len(self.weight))
         self.catch_up(self.used[0])
-        out: Float = _project(*batch, self.weight)
-        return out
+        return np.asarray(_project(*batch, self.weight))
 
     def catch_up_all(self) -> None:
         """Bring every row to the present step; call before the matrix is used as a whole."""
