@@ -157,16 +157,10 @@ def test_colliding_items_are_spread_over_the_last_level(fitted):
     assert len(np.unique(after, axis=0)) > len(np.unique(before, axis=0))
 
 
-@pytest.fixture
-def steps(tmp_path, monkeypatch):
-    """The steps of training that have been taken, from an empty cache on."""
-    taken, forward = [], RqVae.forward
-    monkeypatch.setattr(RqVae, "forward", lambda model, batch: taken.append(model) or forward(model, batch))
+def test_what_is_kept_is_not_trained_again_but_another_quantiser_is(monkeypatch, tmp_path):
+    steps, forward = [], RqVae.forward
+    monkeypatch.setattr(RqVae, "forward", lambda model, batch: steps.append(model) or forward(model, batch))
     monkeypatch.setattr(paths, "cache", lambda: tmp_path)
-    return taken
-
-
-def test_what_is_kept_is_not_trained_again_but_another_quantiser_is(steps, monkeypatch, tmp_path):
     kept = Quantiser(codes=6, hidden=(8,), width=4, training=Schedule(epochs=3, batch_size=20))
     vectors = standardise(np.random.default_rng(0).normal(size=(40, 5)).astype(np.float32))
     (first, trained), (again, progress) = (fit_codes(vectors, kept, seed=1) for _ in range(2))

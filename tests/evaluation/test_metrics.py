@@ -77,7 +77,7 @@ def test_f1_of_means_is_not_the_mean_of_f1():
     p, r = metrics.precision(ranked, relevant, 2), metrics.recall(ranked, relevant, 2)
     assert metrics.f1(ranked, relevant, 2).mean() == pytest.approx((2 * 0.5 / 1.5) / 2)
     assert metrics.harmonic_mean(p.mean(), r.mean()) == pytest.approx(2 * 0.5 * 0.25 / 0.75)
-    assert metrics.harmonic_mean(0, 0) == 0
+    assert metrics.harmonic_mean([0.5, 0, 0.2], [0.25, 0, 0]).tolist() == pytest.approx([1 / 3, 0, 0])
     assert math.isnan(metrics.harmonic_mean(np.nan, np.nan))
     # T2MRec's row of the paper's Table 3, at 5 and at 10; its inputs are rounded to four decimals.
     for p, r, f1 in ((0.4246, 0.5971, 0.4963), (0.3952, 0.6702, 0.4973)):

@@ -117,11 +117,12 @@ def run_seed(
     ranked = time.perf_counter()
     ties = tied(scores, KEPT)
     values = table(ids[tasks], seed, per_task(rows[:, :KEPT], split.part(part)[tasks], ks=CUTOFFS))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
     facts: dict[str, Any] = {
         "seed": seed,
         "seconds_fit": round(fitted - started, 3),
         "seconds_score": round(ranked - fitted, 3),
-        "peak_memory_mib": round(peak_memory_mib(), 1),
+        "peak_memory_mib": round(peak, 1),
         "parameters": getattr(system, "parameters", lambda: 0)(),
         "tasks": len(tasks),
         "tie_rate": round(float(ties.mean()), 6),
@@ -141,9 +142,3 @@ def run_table(data: Dataset, task_ids: np.ndarray, rows: IntArray, scores: Float
     ids = data.servers["id"].to_numpy()[rows[filled]]
     keys = {"task_id": np.asarray(task_ids)[task], "seed": seed, "rank": place + 1}
     return pd.DataFrame(keys | {"server_id": ids, "score": scores[filled]})
-
-
-def peak_memory_mib() -> float:
-    """The most memory this process has held, in MiB."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10

@@ -81,7 +81,7 @@ class PairData(pl.LightningDataModule):
 
     Args:
         tasks, servers: lexical vectors, shapes (n_tasks, d) and (n_servers, d).
-        sampler: draws the pairs, see `study.t2mrec.pairs.sampler`.
+        sampler: one of `study.t2mrec.pairs`.
         device: where the vectors lie.
     """
 

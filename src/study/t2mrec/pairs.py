@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,7 +11,6 @@ import scipy.sparse as sp
 from study.base.errors import StudyError
 from study.data.dataset import IntArray
 from study.evaluation.ranking import chunks, mask_known, top_k
-from study.t2mrec.settings import Training
 
 
 @dataclass(frozen=True)
@@ -38,31 +36,7 @@ class Pairs:
             yield tasks, servers, targets
 
 
-Sampler = Callable[[np.random.Generator], Pairs]
-
-
-def sampler(
-    tasks: sp.csr_matrix,
-    servers: sp.csr_matrix,
-    positives: sp.csr_matrix,
-    training: Training,
-    order: IntArray,
-    seed: int,
-) -> Sampler:
-    """What draws the pairs of an epoch, by the loss and the negatives of a training.
-
-    Args:
-        tasks, servers: lexical vectors, shapes (n_tasks, d) and (n_servers, d).
-        positives: training interactions, shape (n_tasks, n_servers).
-        order: of equally near servers, from `study.evaluation.ranking.tie_order`.
-        seed: of triples, which are drawn once for all epochs.
-    """
-    if training.loss == "program_bce":
-        return partial(shuffle_triples, draw_triples(positives, negatives=training.negatives, seed=seed))
-    if not training.hard_negatives:
-        return partial(draw_pairs, positives)
-    hard = nearest_negatives(tasks, servers, positives, pool=training.hard_pool, order=order)
-    return partial(draw_pairs, positives, hard=hard, count=training.hard_negatives)
+Sampler = Callable[[np.random.Generator], Pairs]  # draws the pairs of an epoch
 
 
 def draw_pairs(

@@ -94,12 +94,18 @@ class T2MRec:
         import torch
 
         from study.t2mrec.module import PairData, TwoTowers, train
-        from study.t2mrec.pairs import sampler
+        from study.t2mrec.pairs import Sampler, draw_pairs, draw_triples, nearest_negatives, shuffle_triples
 
         device = torch.device(self.device)
         options: dict[str, Any] = {"device": device, "bf16": self.bf16, "row_wise": self.row_wise}
         module = TwoTowers(tasks.shape[1], self.towers, self.training, seed=seed, **options)
-        draw = sampler(tasks, servers, split.train, self.training, self.order, seed)
+        draw: Sampler = partial(draw_pairs, split.train)
+        if self.training.loss == "program_bce":
+            triples = draw_triples(split.train, negatives=self.training.negatives, seed=seed)  # once for all epochs
+            draw = partial(shuffle_triples, triples)
+        elif (count := self.training.hard_negatives) > 0:
+            hard = nearest_negatives(tasks, servers, split.train, pool=self.training.hard_pool, order=self.order)
+            draw = partial(draw_pairs, split.train, hard=hard, count=count)
         pairs = PairData(tasks, servers, draw, self.training, seed=seed, device=device)
         where = "" if self.row_wise else f" on {self.device}"
         train(module, pairs, workdir=workdir, label=f"T2MRec {split.protocol} seed {seed}{where}")
