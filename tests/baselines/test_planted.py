@@ -103,7 +103,7 @@ LEARNERS = {
     "mpt_rec": lambda: mpt_rec(32, 150, 50, 256, negatives=4, decay_tables=0.0, decay_layers=0.0),
     "recafr": lambda: ReCAFR(**PROFILE, learning_rate=0.01, batch_size=1024, schedule=all_epochs(300)),
     # By the text of a task alone.
-    "tiger": lambda: Tiger(codes(3), T5, training=steps(60, 4, 7e-3), source="text"),
+    "tiger": lambda: Tiger(codes(3), T5, training=steps(100, 4, 5e-3), source="text"),
     "openp5": lambda: OpenP5(T5, training=steps(100, 4, 5e-3), source="text", kinds=(ASKS,), asks=ASKS),
     "lc_rec": lambda: LCRec(codes(4), LARGER, training=steps(150, 10, 3e-3), shares={"search": 1.0}),
 }
