@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from study.analysis.framework import GROUPS, OTHERS, GroupTables
+from study.analysis.framework import GROUPS, OTHERS, read_group_table
 from study.base import paths
 from study.base.errors import StudyError, require_one_of
 from study.config.compose import build_system, load
@@ -101,4 +101,4 @@ def table(dataset: str, name: str) -> pd.DataFrame:
     """
     group, _, own = name.partition("/")
     require_one_of(group, "group of tables", [*OTHERS, *GROUPS])
-    return GroupTables(dataset, group)[own]
+    return read_group_table(dataset, group, own)

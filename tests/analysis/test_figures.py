@@ -22,8 +22,7 @@ def test_rows_and_matrices_show_their_values_at_their_places():
     assert drawn["Y"] == [[3.0, 0.9]]
     assert drawn["X"][0] == [1.0, 1.1]
     cells = pd.DataFrame([[0.5, np.nan], [0.05, 2.0]], index=["r", "s"], columns=["c", "d"])
-    scale = plots.steps([0, 0.1, 1, 10], ["white", "grey", "black"])
-    plots.heat(axes[0, 1], cells, cells.map("{:g}".format), bold=cells > 1, **scale)
+    plots.heat(axes[0, 1], cells, cells.map("{:g}".format), bold=cells > 1)
     shown = [(text.get_text(), text.get_position(), text.get_fontweight()) for text in axes[0, 1].texts]
     assert shown == [("0.5", (0.5, 0.5), "normal"), ("0.05", (0.5, 1.5), "normal"), ("2", (1.5, 1.5), "bold")]
 

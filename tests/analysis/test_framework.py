@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from study.analysis import framework
-from study.analysis.framework import Analysis, Context, Fits, GroupTables, kept_fits, run_analyses, run_analysis
+from study.analysis.framework import Analysis, Context, Fits, kept_fits, read_group_table, run_analyses, run_analysis
 from study.base import paths
 from study.base.errors import StudyError, UnavailableError
 from study.config.compose import load
@@ -71,11 +71,10 @@ def test_equal_tables_keep_their_record_and_other_tables_or_facts_get_a_new_one(
         run_analysis(entry, config)
         assert json.loads(record.read_text())["hardware"] != old["hardware"]
         record.write_text(json.dumps(json.loads(record.read_text()) | {"hardware": old["hardware"]}))
-    tables = GroupTables("synthetic", "audit", "robustness")
-    assert tables["varying"]["value"].tolist() == [2]
+    assert read_group_table("synthetic", "audit", "varying")["value"].tolist() == [2]
     for group, command in (("audit", "study analyse audit dataset"), ("report", "study report dataset")):
         with pytest.raises(StudyError, match=f"{command}=synthetic"):
-            GroupTables("synthetic", group)["nosuch"]
+            read_group_table("synthetic", group, "nosuch")
 
 
 def test_kept_fits_are_found_in_table_and_cache_and_saved_in_the_order_asked_for(tmp_path) -> None:

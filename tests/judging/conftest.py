@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 
 from study.base import paths
 from study.judging import evaluate, labels, pools, store, workflow
+from study.judging.collection import Collection
+from tests.analysis.toys import change
 from tests.tiny_study import REPOSITORY, lay_out, make_data, true_relevance
 
 DATASET = "synthetic"
@@ -54,11 +55,6 @@ def judge(folder: Path, truth: dict[tuple[int, int], int], seed: int, error_rate
     answer(folder, lambda *pair: truth[pair] if rng.random() >= error_rate else int(rng.integers(3)))
 
 
-def change_yaml(path: Path, **values: object) -> None:
-    """Set top-level keys of a settings file."""
-    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | values))
-
-
 @pytest.fixture(scope="session")
 def prepared_root(tmp_path_factory):
     """A root with prepared data, topics, a pool, three passes and the judgements; `root` is a copy of it."""
@@ -66,10 +62,10 @@ def prepared_root(tmp_path_factory):
     lay_out(root)
     (root / "docs").mkdir()
     shutil.copy(REPOSITORY / "docs" / "judging-guidelines.md", root / "docs")
-    change_yaml(root / "conf/judging/topics.yaml", parts={"valid": 16, "test": 32})
-    change_yaml(root / "conf/judging/pool.yaml", systems=SYSTEMS, profile="smoke", candidates=[], kept=10)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("T2M_ROOT", str(root))
+        change("judging/topics.yaml", parts={"valid": 16, "test": 32})
+        change("judging/pool.yaml", systems=SYSTEMS, profile="smoke", candidates=[], kept=10)
         make_data(SMALL)
         pools.draw_topics(DATASET)
         pools.make_pool(DATASET)
@@ -80,6 +76,11 @@ def prepared_root(tmp_path_factory):
         judge(workflow.write_batches(DATASET, "3"), truth, seed=3, error_rate=0.0)
         workflow.collect(DATASET, store.work(DATASET) / "round-1", judge="simulated")
     return root
+
+
+@pytest.fixture
+def collection(shared_root):
+    return Collection.load(DATASET)
 
 
 @pytest.fixture

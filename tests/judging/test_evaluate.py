@@ -9,14 +9,8 @@ from study.base import paths
 from study.evaluation.statistics import tau_b
 from study.judging import evaluate, labels, store
 from study.judging.collection import Collection
-from tests.judging.conftest import change_yaml, truth_of
-
-DATASET = "synthetic"
-
-
-@pytest.fixture
-def collection(shared_root):
-    return Collection.load(DATASET)
+from tests.analysis.toys import change
+from tests.judging.conftest import DATASET, truth_of
 
 
 @pytest.fixture
@@ -91,16 +85,16 @@ def test_label_precision_is_that_of_the_planted_labels(collection, runs):
 
 def test_variants_and_unjudged_answers_are_no_evidence(collection, runs, few_draws, root):
     copies = {f"bm25_{letter}": runs["bm25"] for letter in "abc"}
-    change_yaml(root / "conf/judging/pool.yaml", variants=["bm25_*"])
+    change("judging/pool.yaml", variants=["bm25_*"])
     plain, more = (
-        labels.label_tables(collection, evaluate.score_tables(collection, of)["tables/scores.csv"], of)
+        labels.label_tables(collection, evaluate.score_tables(collection, of)["scores"], of)
         for of in (runs, runs | copies | {"strange": strange(runs)})
     )
     for name in ("two_views", "label_families"):
-        pd.testing.assert_frame_equal(plain[f"tables/{name}.csv"], more[f"tables/{name}.csv"])
-    systems = [table["tables/rank_correlation.csv"]["all_systems"] for table in (plain, more)]
+        pd.testing.assert_frame_equal(plain[name], more[name])
+    systems = [table["rank_correlation"]["all_systems"] for table in (plain, more)]
     assert (systems[1] - systems[0]).tolist() == [3, 3]
-    assert set(plain["tables/two_views.csv"]["system"]) == set(runs) - {"labels"}
+    assert set(plain["two_views"]["system"]) == set(runs) - {"labels"}
     # The labels themselves score one by labels.
     views = labels.two_views(collection, {"labels": runs["labels"]}, runs["labels"], "test")
     assert views["by_labels"].to_numpy() == pytest.approx(1)

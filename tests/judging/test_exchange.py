@@ -14,12 +14,10 @@ from study.base.files import write_csv
 from study.judging import croissant, exchange, store, verify
 from study.judging.collection import Collection
 from study.judging.evaluate import per_task
+from tests.judging.conftest import DATASET
 
-DATASET = "synthetic"
 
-
-def test_the_exported_collection_is_read_by_other_programs_and_scores_as_here(shared_root, tmp_path):
-    collection = Collection.load(DATASET)
+def test_the_exported_collection_is_read_by_other_programs_and_scores_as_here(collection, tmp_path):
     exchange.export(collection, tmp_path)
     files = sorted(path.name for path in (tmp_path / "runs").iterdir())
     assert files == sorted(f"{name}.trec" for name in store.read_runs(DATASET))
@@ -49,8 +47,8 @@ def test_the_exported_collection_is_read_by_other_programs_and_scores_as_here(sh
     assert {server for _, server in grades} <= {document.doc_id for document in data.docs_iter()}
 
 
-def test_holes_widen_the_bounds_and_missing_topics_count_zero(shared_root, tmp_path):
-    collection, finals = Collection.load(DATASET), store.final(DATASET)
+def test_holes_widen_the_bounds_and_missing_topics_count_zero(collection, tmp_path):
+    finals = store.final(DATASET)
     best = finals.query("final >= 1").sort_values("final", ascending=False).iloc[0]
     topic, server = int(best["task_id"]), int(best["server_id"])
     part = collection.topics.set_index("task_id").loc[topic, "part"]
@@ -124,8 +122,8 @@ def test_every_number_is_computed_from_committed_files_alone(root):
         shutil.rmtree(root / folder)
     tables = verify.write_all(DATASET)
     assert set(verify.verify(DATASET)["verdict"]) == {"OK"}
-    assert set(tables["tables/scores.csv"]["system"]) == {"labels", "bm25", "random", "tfidf"}
-    correlation = tables["tables/rank_correlation.csv"].set_index("part")
+    assert set(tables["scores"]["system"]) == {"labels", "bm25", "random", "tfidf"}
+    correlation = tables["rank_correlation"].set_index("part")
     assert set(correlation.index) == {"valid", "test"}
     assert (correlation["all_systems"] >= correlation["systems"]).all()
     assert correlation["all_tau"].between(-1, 1).all()

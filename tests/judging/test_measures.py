@@ -14,7 +14,7 @@ from study.judging import agreement, store
 from study.judging import collection as measures
 from study.judging.collection import Collection
 from study.judging.evaluate import per_task
-from tests.judging.conftest import truth_of
+from tests.judging.conftest import DATASET, truth_of
 
 
 def grades(*places):
@@ -89,7 +89,6 @@ def test_scores_equal_those_of_trec_eval(case):
                 assert value == pytest.approx(theirs.value, abs=1e-9), column
 
 
-DATASET = "synthetic"
 pairs_of_grades = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=2, max_size=60)
 
 
@@ -118,8 +117,7 @@ def test_interval_is_over_topics_and_covers():
     assert all(np.isnan(agreement.kappa_interval(one, "linear", seed=1)))
 
 
-def test_table_counts_every_pair_and_finds_the_planted_agreement(shared_root):
-    collection = Collection.load(DATASET)
+def test_table_counts_every_pair_and_finds_the_planted_agreement(collection):
     judged = collection.judgements
     table = agreement.agreement_table(collection)
     overall = table.iloc[0]
@@ -164,8 +162,8 @@ def test_a_persons_grades_are_compared_with_the_final_ones(root):
     grades = judged[judged["task_id"] == task][store.PAIR].assign(grade=judged["final"])
     folder.mkdir(parents=True)
     grades.to_csv(folder / f"{task}.csv", index=False)
-    row = agreement.agreement_tables(Collection.load(DATASET))["tables/by_hand.csv"].iloc[0]
+    row = agreement.agreement_tables(Collection.load(DATASET))["by_hand"].iloc[0]
     assert (row["judge"], row["topics"], row["pairs"]) == ("ann", 1, len(grades))
     assert row["equal"] == row["kappa_quadratic"] == 1
     grades.assign(grade=0).to_csv(folder / f"{task}.csv", index=False)
-    assert agreement.agreement_tables(Collection.load(DATASET))["tables/by_hand.csv"].iloc[0]["mean_hand"] == 0
+    assert agreement.agreement_tables(Collection.load(DATASET))["by_hand"].iloc[0]["mean_hand"] == 0

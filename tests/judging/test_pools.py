@@ -16,9 +16,9 @@ from study.data import dataset as datasets
 from study.data import splits
 from study.judging import pools, store
 from study.runner.rows import run_row
-from tests.judging.conftest import SYSTEMS, change_yaml
+from tests.analysis.toys import change
+from tests.judging.conftest import DATASET, SYSTEMS
 
-DATASET = "synthetic"
 RELEASED = "task2mcp"
 
 
@@ -91,8 +91,8 @@ def test_pooled_runs_are_those_of_the_run_stage(root):
 
 
 def test_a_new_system_forms_a_second_round_and_a_candidate_is_asked_for_its_part_alone_and_deeper(root):
-    file, before = root / "conf/judging/pool.yaml", store.read_table(DATASET, "pool")
-    change_yaml(file, candidates=["popularity"], candidates_depth=14, kept=14)
+    before = store.read_table(DATASET, "pool")
+    change("judging/pool.yaml", candidates=["popularity"], candidates_depth=14, kept=14)
     pools.make_pool(DATASET)
     topics, run = store.read_table(DATASET, "topics"), store.read_runs(DATASET)["popularity"]
     valid = set(topics.loc[topics["part"] == "valid", "task_id"])
@@ -106,7 +106,7 @@ def test_a_new_system_forms_a_second_round_and_a_candidate_is_asked_for_its_part
     assert store.pairs(new)
     assert store.pairs(new) <= store.pairs(run) - store.pairs(store.read_table(DATASET, "judgements"))
     # Once it is a system too, all topics are asked, and outside its part no deeper than of the others.
-    change_yaml(file, systems=[*SYSTEMS, "popularity"])
+    change("judging/pool.yaml", systems=[*SYSTEMS, "popularity"])
     pools.make_pool(DATASET)
     assert len(named_by("popularity")) == 14 * len(valid) + 10 * (len(topics) - len(valid))
     assert records_of("popularity") == ["popularity: test", "popularity: valid"]
@@ -115,8 +115,8 @@ def test_a_new_system_forms_a_second_round_and_a_candidate_is_asked_for_its_part
 def test_topics_that_are_added_are_other_tasks_and_pooled_to_a_depth_of_their_own(root):
     chosen, before = store.topic_settings(), store.read_runs(DATASET)
     topics = store.read_table(DATASET, "topics")
-    change_yaml(root / "conf/judging/topics.yaml", parts=chosen.parts | {"fresh": 9}, sources={"fresh": "test"})
-    change_yaml(root / "conf/judging/pool.yaml", kept=15, depths={"fresh": 12}, controls={"fresh": 30})
+    change("judging/topics.yaml", parts=chosen.parts | {"fresh": 9}, sources={"fresh": "test"})
+    change("judging/pool.yaml", kept=15, depths={"fresh": 12}, controls={"fresh": 30})
     pools.draw_topics(DATASET)
     pools.make_pool(DATASET)
     all_topics, data = store.read_table(DATASET, "topics"), datasets.load(DATASET)
@@ -142,10 +142,10 @@ def test_topics_that_are_added_are_other_tasks_and_pooled_to_a_depth_of_their_ow
 def test_another_draw_or_part_and_an_unknown_system_are_refused(root):
     with pytest.raises(StudyError, match="no system of the pool: nobody"):
         pools.make_pool(DATASET, again=("nobody",))
-    change_yaml(root / "conf/judging/pool.yaml", candidates_part="train")
+    change("judging/pool.yaml", candidates_part="train")
     with pytest.raises(StudyError, match="no topics in 'train'"):
         pools.make_pool(DATASET)
-    change_yaml(root / "conf/judging/topics.yaml", seed=1)
+    change("judging/topics.yaml", seed=1)
     with pytest.raises(StudyError, match="outside this draw"):
         pools.draw_topics(DATASET)
 

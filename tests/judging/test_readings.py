@@ -9,9 +9,9 @@ import pytest
 from study.base.errors import StudyError
 from study.judging import evaluate, readings, store, threats, workflow
 from study.judging.collection import Collection
-from tests.judging.conftest import answer, change_yaml, truth_of
+from tests.analysis.toys import change
+from tests.judging.conftest import DATASET, answer, truth_of
 
-DATASET = "synthetic"
 TOPICS = pd.DataFrame({"task_id": [1, 2], "part": "test", "subcategory": "x"})
 JUDGED = pd.DataFrame(
     [(1, 10, 2), (1, 11, 1), (1, 12, 0), (2, 10, 1), (2, 11, 0)], columns=["task_id", "server_id", "final"]
@@ -43,7 +43,7 @@ def test_agreement_of_two_readings_is_that_of_its_definition():
 
 
 def test_checks_are_written_answered_and_told_apart(root):
-    change_yaml(root / "conf/judging/pool.yaml", compared=["bm25", "random"])
+    change("judging/pool.yaml", compared=["bm25", "random"])
     truth, judged = truth_of(), store.final(DATASET)
     folders = {name: workflow.write_batches(DATASET, name) for name in workflow.CHECKS}
     answer(folders["need-1"], lambda task, server: 3)
@@ -65,12 +65,12 @@ def test_checks_are_written_answered_and_told_apart(root):
         grades = readings.converted(stored, name).set_index(store.PAIR)["grade"]
         assert all(grade == truth[pair] for pair, grade in grades.items())
     tables = readings.reading_tables(Collection.load(DATASET))
-    both = tables["tables/reading_scores.csv"].query("system == 'bm25' and part == 'test'")
+    both = tables["reading_scores"].query("system == 'bm25' and part == 'test'")
     both = both.set_index(["against", "reading"])
     # The judge errs on one pair in ten, and these readings do not.
     assert both.loc[("need", "final"), "n"] == both.loc[("need", "need"), "n"]
-    assert tables["tables/reading_order.csv"]["tau"].between(-1, 1).all()
-    table = threats.threat_tables(Collection.load(DATASET), tables["tables/reading_scores.csv"])["tables/threats.csv"]
+    assert tables["reading_order"]["tau"].between(-1, 1).all()
+    table = threats.threat_tables(Collection.load(DATASET), tables["reading_scores"])["threats"]
     value = table.set_index("measure")["value"]
     assert value["cards graded useful, claim"] == 1
     assert value["cards graded useful, words"] == value["cards graded useful, instruction"] == 0
@@ -119,8 +119,8 @@ def test_lengths_that_rise_with_the_grade_are_found(root):
     assert threats.length_effect(Collection.load(DATASET))[others.index(task)] == pytest.approx(1)
 
 
-def test_without_a_system_its_own_finds_are_unknown(shared_root):
-    left_out = threats.leave_one_out(Collection.load(DATASET))
+def test_without_a_system_its_own_finds_are_unknown(collection):
+    left_out = threats.leave_one_out(collection)
     named = store.read_table(DATASET, "provenance")
     unique_pairs = named[(named["control"] == 0) & (named["sources"] == "bm25")]
     assert left_out.query("system == 'bm25'")["alone"].sum() == len(unique_pairs) > 0
@@ -133,7 +133,7 @@ def language_scores(*lists):
     """Scores of a run: a task, and its servers."""
     rows = [(task, 1, rank, server) for task, servers in lists for rank, server in enumerate(servers, start=1)]
     collection, runs = Collection.of(TOPICS, JUDGED), {"a": pd.DataFrame(rows, columns=store.RUN)}
-    scores = evaluate.score_tables(collection, runs)["tables/scores.csv"]
+    scores = evaluate.score_tables(collection, runs)["scores"]
     return readings.language_scores(collection, LANGUAGE, scores, runs)
 
 

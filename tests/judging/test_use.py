@@ -10,17 +10,15 @@ from study.base import paths
 from study.base.errors import StudyError, UnavailableError
 from study.base.files import write_csv
 from study.config.compose import load
-from study.judging import evaluate, store
+from study.judging import evaluate, store, verify
 from study.judging.collection import Collection
+from tests.judging.conftest import DATASET
 from tests.rows import put_row
-
-DATASET = "synthetic"
 
 
 def test_costs_join_records_judgements_and_latencies(root, few_draws):
     collection = Collection.load(DATASET)
-    for name, frame in evaluate.score_tables(collection, evaluate.all_runs(DATASET)).items():
-        write_csv(store.folder(DATASET) / name, frame)
+    verify.write(store.folder(DATASET), verify.named(evaluate.score_tables(collection, evaluate.all_runs(DATASET))))
     analysis = all_analyses()["usefulness/pareto"]
     study = Context(analysis, load([f"dataset={DATASET}"]))
     with pytest.raises(UnavailableError, match="no request was timed"):

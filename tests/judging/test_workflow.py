@@ -12,9 +12,8 @@ from study.base import paths
 from study.base.errors import StudyError
 from study.judging import agreement, store, workflow
 from study.judging.collection import Collection
-from tests.judging.conftest import judge, parsed, truth_of
+from tests.judging.conftest import DATASET, judge, parsed, truth_of
 
-DATASET = "synthetic"
 EXPECTED = [(1, 10), (1, 11), (2, 10)]
 GOOD = "task_id,server_id,grade\n1,10,0\n1,11,2\n2,10,1\n"
 
@@ -171,4 +170,4 @@ def test_a_re_annotation_is_kept_beside_those_of_other_rounds(root):
     workflow.collect(DATASET, round_folder(), judge="simulated")
     rejudged = store.read_table(DATASET, "rejudged")
     assert rejudged["round"].value_counts().to_dict() == {0: len(again), 1: len(again)}
-    assert agreement.agreement_tables(Collection.load(DATASET))["tables/drift.csv"]["again"].tolist() == ["all", 0, 1]
+    assert agreement.agreement_tables(Collection.load(DATASET))["drift"]["again"].tolist() == ["all", 0, 1]

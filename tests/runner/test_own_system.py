@@ -280,7 +280,7 @@ def test_the_pages_commands_and_tests_pass_and_its_rows_are_in_every_table_and_f
         assert call("run", f"system={system}", f"protocol={protocol}", *TINY)[0] == 0
     assert call("report", "dataset=synthetic")[0] == 0
     results = Results.load("synthetic")
-    for table in (results.metrics, results.overall, results.costs):
+    for table in (results.overall, results.costs):
         rows = set(zip(table["system"], table["protocol"], strict=True))
         assert {("svd_hybrid", "cold"), ("svd_hybrid", "warm")} <= rows
     assert "svd_hybrid" in set(results.significance["system"])

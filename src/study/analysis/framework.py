@@ -107,10 +107,8 @@ def select_analyses(names: Iterable[str]) -> list[Analysis]:
 
 @dataclass(frozen=True)
 class Fits:
-    """The rows of finished fits: ``<path>``, and a file per fit in the cache that is not in it yet.
-
-    `keys` are the columns that together name a fit; all that decides a fit is in them.
-    """
+    """The rows of finished fits: ``<path>``, and a file per fit in the cache that is not in it yet. `keys` are the
+    columns that together name a fit; all that decides a fit is in them."""
 
     path: Path
     cache: Path
@@ -205,10 +203,6 @@ class Context:
         self.facts.setdefault("settings", {})[settings_file(kind).stem] = asdict(values)
         return values
 
-    def fits(self, name: str, keys: tuple[str, ...]) -> Fits:
-        """The kept fits ``<folder>/<name>.parquet``."""
-        return kept_fits(self.dataset, self.analysis.group, name, keys)
-
 
 def kept_fits(dataset: str, group: str, name: str, keys: tuple[str, ...]) -> Fits:
     """The kept fits of a group, ``results/DATASET/FOLDER/<name>.parquet``."""
@@ -217,11 +211,8 @@ def kept_fits(dataset: str, group: str, name: str, keys: tuple[str, ...]) -> Fit
 
 
 def run_analyses(names: Sequence[str], config: DictConfig) -> Iterator[Path]:
-    """Run the selected analyses and yield the paths of their tables.
-
-    An analysis of a group that lacks an input which cannot be made here (weights, replies) keeps its tables and is
-    logged; one that is named raises.
-    """
+    """Run the selected analyses and yield the paths of their tables. An analysis of a group that lacks an input which
+    cannot be made here (weights, replies) keeps its tables and is logged; one that is named raises."""
     for chosen in select_analyses(names):
         try:
             yield from run_analysis(chosen, config)
@@ -232,10 +223,8 @@ def run_analyses(names: Sequence[str], config: DictConfig) -> Iterator[Path]:
 
 
 def run_analysis(chosen: Analysis, config: DictConfig) -> list[Path]:
-    """Compute the tables of an analysis and write them with a record; returns the paths of the tables.
-
-    Where the tables and what else the record tells come out as they are there already, the record stays as it is.
-    """
+    """Compute the tables of an analysis and write them with a record; returns the paths of the tables. Where the tables
+    and what else the record tells come out as they are there already, the record stays as it is."""
     context = Context(chosen, config)
     tables = {
         context.folder / f"{name}.csv{'.xz' if name in chosen.packed else ''}": table
@@ -253,38 +242,12 @@ def run_analysis(chosen: Analysis, config: DictConfig) -> list[Path]:
     return list(tables)
 
 
-class GroupTables(Mapping[str, pd.DataFrame]):
-    """The tables of some groups by name, each read when it is asked for; one that has not been made raises StudyError
-    with the command.
-
-    `groups`: of `GROUPS`, ``report`` (``results/DATASET/tables``) or ``judged`` (the judged collection's).
-    """
-
-    def __init__(self, dataset: str, *groups: str) -> None:
-        folders = [paths.results(dataset) / (GROUPS | OTHERS)[group] for group in groups]
-        files = [path for folder in folders for path in sorted(folder.glob("*.csv*"))]
-        self.files, self.known = {path.name.partition(".")[0]: path for path in files}, dict[str, pd.DataFrame]()
+def read_group_table(dataset: str, group: str, name: str) -> pd.DataFrame:
+    """A table of a group of `GROUPS` or `OTHERS`. Raises StudyError: it has not been made; names the command."""
+    folder = paths.results(dataset) / (GROUPS | OTHERS)[group]
+    files = {path.name.partition(".")[0]: path for path in sorted(folder.glob("*.csv*"))}
+    if name not in files:
         commands = {"report": f"study report dataset={dataset}", "judged": f"study judge evaluate --dataset {dataset}"}
-        self.command = commands.get(groups[0], f"study analyse {' '.join(groups)} dataset={dataset}")
-        self.folder = folders[0]
-
-    def __getitem__(self, name: str) -> pd.DataFrame:
-        if name not in self.files:
-            missing = self.folder / f"{name}.csv"
-            raise StudyError("the table has not been made", file=missing, fix=f"run: {self.command}")
-        if name not in self.known:
-            self.known[name] = read_csv(self.files[name], fix="take it from git, or make it again")
-        return self.known[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.files
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.files)
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """A table, or the default where it has not been made."""
-        return self[name] if name in self.files else default
+        fix = f"run: {commands.get(group, f'study analyse {group} dataset={dataset}')}"
+        raise StudyError("the table has not been made", file=folder / f"{name}.csv", fix=fix)
+    return read_csv(files[name], fix="take it from git, or make it again")

@@ -98,8 +98,8 @@ def evaluate(
         print_table(verdicts)
         raise Exit(int((verdicts["verdict"] != "OK").any()))
     tables = committed.write_all(dataset)
-    print_table(tables["tables/agreement.csv"])
-    print_table(tables["tables/scores.csv"].query("metric in ['ndcg@10', 'precision@5', 'core_precision@5', 'mrr@10']"))
+    print_table(tables["agreement"])
+    print_table(tables["scores"].query("metric in ['ndcg@10', 'precision@5', 'core_precision@5', 'mrr@10']"))
 
 
 @app.command()

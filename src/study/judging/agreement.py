@@ -132,11 +132,11 @@ def by_hand(judgements: pd.DataFrame, folder: Path) -> pd.DataFrame:
 
 
 def agreement_tables(collection: Collection) -> dict[str, pd.DataFrame]:
-    """agreement, confusion and, where pairs were judged again or by a person, drift and by_hand, by file name."""
+    """agreement, confusion and, where pairs were judged again or by a person, drift and by_hand."""
     judged, rejudged = collection.judgements, collection.table("rejudged")
     tables = {"agreement": agreement_table(collection), "confusion": confusion_table(judged)}
     if len(rejudged):
         tables["drift"] = drift(judged, rejudged)
     if len(hand := by_hand(judged, store.folder(collection.dataset) / "by_hand")):
         tables["by_hand"] = hand
-    return {f"tables/{name}.csv": table for name, table in tables.items()}
+    return tables

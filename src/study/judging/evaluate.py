@@ -136,8 +136,8 @@ def all_runs(dataset: str) -> dict[str, pd.DataFrame]:
 
 
 def score_tables(collection: Collection, runs: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """Every run scored: ``per_task.csv.xz`` and ``tables/scores.csv``, by file name."""
+    """Every run scored: the tables per_task and scores."""
     values = {name: per_task(collection, run) for name, run in runs.items()}
     every = pd.concat([frame.assign(system=name) for name, frame in values.items()], ignore_index=True)
     every = every[["system", *every.columns.drop("system")]]
-    return {"per_task.csv.xz": every, "tables/scores.csv": scores(collection, values, runs)}
+    return {"per_task": every, "scores": scores(collection, values, runs)}

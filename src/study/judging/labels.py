@@ -205,8 +205,8 @@ def label_tables(
     audited = paths.results(collection.dataset) / "audit" / "provenance.parquet"
     classes = pd.read_parquet(audited) if audited.exists() else None
     return {
-        "tables/label_precision.csv": label_precision(collection, labels, classes),
-        "tables/two_views.csv": pd.concat(summaries),
-        "tables/rank_correlation.csv": pd.DataFrame(correlations),
-        "tables/label_families.csv": pd.concat(families),
+        "label_precision": label_precision(collection, labels, classes),
+        "two_views": pd.concat(summaries),
+        "rank_correlation": pd.DataFrame(correlations),
+        "label_families": pd.concat(families),
     }

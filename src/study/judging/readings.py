@@ -61,10 +61,8 @@ def agreement_row(rows: pd.DataFrame) -> dict[str, float]:
 
 
 def agreements(judged: pd.DataFrame, rejudged: pd.DataFrame, readings: pd.DataFrame) -> pd.DataFrame:
-    """One row for every two readings that can be compared: columns first, second and those of `agreement_row`.
-
-    A pair without use stands for ten where one in ten was read (UMBRELA's form).
-    """
+    """One row for every two readings that can be compared: columns first, second and those of `agreement_row`. A pair
+    without use stands for ten where one in ten was read (UMBRELA's form)."""
     again = rejudged.drop_duplicates(store.PAIR, keep="last")[[*store.PAIR, "grade"]]
     first, second = (readings[readings["reading"] == name] for name in workflow.NEED)
     grades = {"read again": again} | {name: converted(readings, name) for name in (workflow.UMBRELA, "need")}
@@ -131,18 +129,17 @@ def order_by_reading(scores: pd.DataFrame, settings: store.PoolSettings) -> pd.D
 
 
 def reading_tables(collection: Collection) -> dict[str, pd.DataFrame]:
-    """readings, umbrela, reading_scores and reading_order by file name; empty without further readings."""
+    """readings, umbrela, reading_scores and reading_order; empty without further readings."""
     readings, settings = collection.table("readings"), store.pool_settings()
     if not len(readings):
         return {}
     scores = scores_by_reading(collection, readings, settings.compared[1])
-    tables = {
+    return {
         "readings": agreements(collection.judgements, collection.table("rejudged"), readings),
         "umbrela": umbrela_confusion(collection.judgements, readings),
         "reading_scores": scores,
         "reading_order": order_by_reading(scores, settings),
     }
-    return {f"tables/{name}.csv": table for name, table in tables.items()}
 
 
 def demanded(judgements: pd.DataFrame, fit: pd.DataFrame, least: int) -> pd.DataFrame:
@@ -195,10 +192,9 @@ def language_agreement(fit: pd.DataFrame) -> pd.DataFrame:
 def language_tables(
     collection: Collection, scores: pd.DataFrame, runs: Mapping[str, pd.DataFrame]
 ) -> dict[str, pd.DataFrame]:
-    """language_scores and language_agreement by file name; empty where no pair has a second grade."""
+    """language_scores and language_agreement; empty where no pair has a second grade."""
     fit = collection.table("language_grades")
     if not len(fit):
         return {}
-    tables = {"language_scores": language_scores(collection, fit, scores, runs)}
-    tables["language_agreement"] = language_agreement(fit)
-    return {f"tables/{name}.csv": table for name, table in tables.items()}
+    scored = language_scores(collection, fit, scores, runs)
+    return {"language_scores": scored, "language_agreement": language_agreement(fit)}

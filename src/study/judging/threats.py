@@ -120,10 +120,8 @@ def deception(collection: Collection) -> Iterator[tuple[str, Number]]:
 
 
 def threats(collection: Collection, scores: pd.DataFrame, alone: pd.DataFrame) -> pd.DataFrame:
-    """One row per number: columns threat, measure, value, ci_low, ci_high (95 %), n.
-
-    `scores`: of `study.judging.readings.scores_by_reading`. `alone`: of `leave_one_out`.
-    """
+    """One row per number: columns threat, measure, value, ci_low, ci_high (95 %), n. `scores`: of
+    `study.judging.readings.scores_by_reading`. `alone`: of `leave_one_out`."""
     judged, numbers = collection.judgements, [("incompleteness", *each) for each in incompleteness(collection)]
     for part, drops in alone.groupby("part"):
         worst = drops.sort_values("drop").iloc[-1]
@@ -149,8 +147,8 @@ def threats(collection: Collection, scores: pd.DataFrame, alone: pd.DataFrame) -
 
 
 def threat_tables(collection: Collection, scores: pd.DataFrame | None) -> dict[str, pd.DataFrame]:
-    """threats and leave_one_out by file name; empty where no further reading was collected (`scores` is None)."""
+    """threats and leave_one_out; empty where no further reading was collected (`scores` is None)."""
     if scores is None:
         return {}
     alone = leave_one_out(collection)
-    return {"tables/leave_one_out.csv": alone, "tables/threats.csv": threats(collection, scores, alone)}
+    return {"leave_one_out": alone, "threats": threats(collection, scores, alone)}

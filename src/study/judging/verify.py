@@ -19,17 +19,22 @@ from study.judging.workflow import final_grades
 
 
 def all_tables(collection: Collection) -> dict[str, pd.DataFrame]:
-    """Every table that is computed from topics, judgements, provenance and runs, by file name in the collection. Tables
-    of scores say of which version of the collection they are."""
+    """Every table that is computed from topics, judgements, provenance and runs, by name. Tables of scores say of which
+    version of the collection they are."""
     runs = evaluate.all_runs(collection.dataset)
     tables = agreement.agreement_tables(collection) | evaluate.score_tables(collection, runs)
-    scores = tables["tables/scores.csv"]
+    scores = tables["scores"]
     tables |= labels.label_tables(collection, scores, runs) | readings.language_tables(collection, scores, runs)
     tables |= readings.reading_tables(collection)
-    tables |= threats.threat_tables(collection, tables.get("tables/reading_scores.csv"))
+    tables |= threats.threat_tables(collection, tables.get("reading_scores"))
     return {
         name: one.assign(collection=collection.version) if "scores" in name else one for name, one in tables.items()
     }
+
+
+def named(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Tables by their file names in the collection."""
+    return {"per_task.csv.xz" if name == "per_task" else f"tables/{name}.csv": one for name, one in tables.items()}
 
 
 def write(folder: Path, contents: Mapping[str, Any]) -> None:
@@ -42,10 +47,10 @@ def write(folder: Path, contents: Mapping[str, Any]) -> None:
 
 
 def write_all(dataset: str) -> dict[str, pd.DataFrame]:
-    """Write every table and released form; returns the tables by file name."""
+    """Write every table and released form; returns the tables by name."""
     collection, folder = Collection.load(dataset), store.folder(dataset)
     tables = all_tables(collection)
-    write(folder, tables | exchange.qrels(collection))
+    write(folder, named(tables) | exchange.qrels(collection))
     write(folder, {croissant.NAME: croissant.judged(collection)})  # last: it holds the hashes of the other files
     return tables
 
@@ -71,7 +76,7 @@ def verify(dataset: str) -> pd.DataFrame:
     verdicts = {name: "OK" if held else "FAIL" for name, held in check_sources(collection).items()}
     if store.LABELS in collection.runs:
         contents: dict[str, Any] = {**exchange.qrels(collection), croissant.NAME: croissant.judged(collection)}
-        contents |= all_tables(collection)
+        contents |= named(all_tables(collection))
         with tempfile.TemporaryDirectory() as folder:
             write(Path(folder), contents)
             for name in contents:

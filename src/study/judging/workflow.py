@@ -115,10 +115,8 @@ def chosen_pairs(dataset: str, number: str) -> tuple[pd.DataFrame, int]:
 
 
 def decoys(dataset: str) -> pd.DataFrame:
-    """Pairs whose cards are shown altered, and as many untouched ones: columns task_id, server_id, kind (`KINDS`).
-
-    All are pairs on which both first readings agreed. An altered card belongs to a server without use.
-    """
+    """Pairs whose cards are shown altered, and as many untouched ones: columns task_id, server_id, kind (`KINDS`). All
+    are pairs on which both first readings agreed. An altered card belongs to a server without use."""
     judged = store.final(dataset)
     agreed = judged[judged["grade_1"] == judged["grade_2"]]
     rng, n_useless = generator(6, int(judged["round"].max())), DECOYS_OF_A_KIND * (len(KINDS) - 1)

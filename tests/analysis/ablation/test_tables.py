@@ -20,7 +20,7 @@ GROUPS["subcategory_clean"] = GROUPS["id"] % 3
 
 
 @pytest.fixture
-def results(new_results):
+def results(conf_root):
     """Runs of four variants under `cold`, and of one without its reference under `warm`."""
     rng = np.random.default_rng(0)
     base = np.tile(rng.uniform(0.3, 0.6, TASKS), len(SEEDS))

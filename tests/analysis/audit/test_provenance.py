@@ -241,7 +241,7 @@ def test_without_evidence_every_detector_fires_at_its_chance_rate(tmp_path):
         assert abs(row["share"] - row["chance"]) < 2 * spread, name
 
 
-def test_the_files_hold_ids_alone_and_shares_add_up(new_results, tmp_path_factory, monkeypatch):
+def test_the_files_hold_ids_alone_and_shares_add_up(conf_root, tmp_path_factory, monkeypatch):
     data, _ = made(tmp_path_factory.mktemp("small"), n_servers=300, n_tasks=80)
     quick = replace(SETTINGS, permutations=2, thresholds={"alphabetical": {"close_run": [2]}})
     monkeypatch.setattr("study.data.dataset.load", lambda name: data)

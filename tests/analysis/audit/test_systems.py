@@ -53,7 +53,7 @@ def wrote(system, values, first_seed=0):
     put_row("synthetic", "warm", system, pd.concat(tables))
 
 
-def test_a_bug_is_compared_where_both_rows_ran_over_the_tasks_and_seeds_that_both_have(new_results):
+def test_a_bug_is_compared_where_both_rows_ran_over_the_tasks_and_seeds_that_both_have(conf_root):
     wrote("gdsrec", [[0.5, 0.25]])
     assert list(run_analyses(["audit/reference_bugs"], load(["dataset=synthetic"]))) == []
     # Seed 1 alone: 0.375 without and 0.5 with the bug; the mean over the method's three seeds would be 0.4583.

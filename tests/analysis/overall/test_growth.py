@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 
 from study.analysis.framework import load_settings, run_analyses
 from study.analysis.overall import growth
@@ -11,6 +10,7 @@ from study.base import paths
 from study.base.errors import StudyError
 from study.config.compose import load
 from tests.advisor.engine.conftest import exported
+from tests.analysis.toys import change
 from tests.tiny_study import TINY
 
 
@@ -18,11 +18,8 @@ from tests.tiny_study import TINY
 def small(prepared_root, tmp_path):
     with exported(prepared_root, tmp_path / "study", "system=field_dense") as root:
         sizes = {"field_dense": [60, 300], "bm25": [300]}
-        settings = {"seed": 1, "questions": 6, "warm_up": 1, "replaced": 0.3, "sizes": sizes}
-        (root / "conf" / "overall" / "growth.yaml").write_text(yaml.safe_dump(settings))
-        file = root / "conf" / "encoders" / "nearest.yaml"
-        few = {"exact_below": 100, "most_lists": 4, "piece": 128}
-        file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | few))
+        change("overall/growth.yaml", seed=1, questions=6, warm_up=1, replaced=0.3, sizes=sizes)
+        change("encoders/nearest.yaml", exact_below=100, most_lists=4, piece=128)
         yield root
 
 

@@ -28,18 +28,11 @@ def measured(*values, **changed):
     return pd.DataFrame([SCORE | row | changed for row in rows], columns=per_task.AGGREGATE_COLUMNS)
 
 
-@pytest.mark.parametrize(
-    ("values", "wanted"),
-    [
-        ([0.1596], "OK"),
-        ([0.1586, 0.1606], "OK"),
-        ([0.16061], "OKish"),
-        ([0.1576], "OKish"),
-        ([0.15759], "FAIL"),
-        ([0.1596, math.nan], "FAIL"),
-        ([], "MISSING"),
-    ],
-)
+VERDICTS = [([0.1596], "OK"), ([0.1586, 0.1606], "OK"), ([0.16061], "OKish"), ([0.1576], "OKish")]
+VERDICTS += [([0.15759], "FAIL"), ([0.1596, math.nan], "FAIL"), ([], "MISSING")]
+
+
+@pytest.mark.parametrize(("values", "wanted"), VERDICTS)
 def test_verdict_of_the_mean_over_seeds(tmp_path, wanted, values):
     result = compare(written(tmp_path, ENTRY), measured(*values)).iloc[0]
     assert result[["verdict", "n_seeds", "expected"]].tolist() == [wanted, len(values), 0.1596]

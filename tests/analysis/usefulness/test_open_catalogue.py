@@ -5,7 +5,6 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 
 from study.advisor.catalog import store as catalogue_store
 from study.advisor.catalog.settings import Sources
@@ -20,6 +19,7 @@ from study.base import paths
 from study.base.errors import StudyError
 from study.judging import store, workflow
 from tests.advisor.catalog.sources import record
+from tests.analysis.toys import change
 from tests.tiny_study import REPOSITORY
 
 pytestmark = pytest.mark.usefixtures("private_cache")
@@ -56,9 +56,8 @@ def pooled(conf_root, monkeypatch):
         monkeypatch.setattr(module, "encode", encode)
     (conf_root / "docs").mkdir()
     shutil.copy(REPOSITORY / "docs" / "judging-guidelines.md", conf_root / "docs")
-    for name, values in (("usefulness/open", SETTINGS | {"depth": 4, "control": 3}), ("recommend/requests", {})):
-        path = conf_root / "conf" / f"{name}.yaml"
-        path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | (values or {"served": REQUESTS})))
+    change("usefulness/open.yaml", **SETTINGS, depth=4, control=3)
+    change("recommend/requests.yaml", served=REQUESTS)
     sync()
     open_catalogue.make_pool()
     return conf_root

@@ -55,7 +55,7 @@ def test_known_items_are_asked_by_name_tool_and_request_and_a_server_that_is_not
     assert caught.value.row == 1
 
 
-def test_exact_names_are_found_by_a_system_that_reads_names(monkeypatch, new_results):
+def test_exact_names_are_found_by_a_system_that_reads_names(monkeypatch, conf_root):
     names = ["alpha tool", "beta tool", "gamma tool"]
     data = data_of(pd.DataFrame({"name": names, "description": ["x", "y", "z"]}))
     written = pd.DataFrame({"server_id": data.servers["id"][2:], "request": ["gamma please"]})
@@ -102,7 +102,7 @@ def test_what_the_catalogue_can_answer_is_asked_in_every_form():
     assert (other.all_forms(settings(requests=2), SERVERS)["form"] == other.WRITTEN).sum() == 2
 
 
-def test_the_first_server_is_looked_at_and_counted_by_form_and_kind(new_results, monkeypatch):
+def test_the_first_server_is_looked_at_and_counted_by_form_and_kind(conf_root, monkeypatch):
     # Every word stands in its servers' texts and in no other, so a cosine of words puts one of them first each time.
     table = analysed(monkeypatch, "navigational", data_of(SERVERS), settings())
     assert len(table) == 2 * 9

@@ -210,10 +210,8 @@ def released(path: Path, relevant: sp.csr_matrix, tasks: IntArray, server_ids: I
 
 
 def project(vectors: Any, *, perplexity: float, components: int, iterations: int, seed: int) -> NDArray[np.float64]:
-    """t-SNE into the plane (van der Maaten and Hinton 2008), sparse vectors through a truncated SVD first.
-
-    The authors do not say how they projected; the shape of their panels is t-SNE's. Vectors have the shape (n, d).
-    """
+    """t-SNE into the plane (van der Maaten and Hinton 2008), sparse vectors through a truncated SVD first. The authors
+    do not say how they projected; the shape of their panels is t-SNE's. Vectors have the shape (n, d)."""
     from sklearn.decomposition import TruncatedSVD
     from sklearn.manifold import TSNE
 

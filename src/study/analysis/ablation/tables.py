@@ -58,10 +58,8 @@ def runs(dataset: str) -> dict[str, dict[str, pd.DataFrame]]:
 
 
 def load_printed_effects() -> pd.DataFrame:
-    """Table 4 by the study's names: index (system, metric@k), columns paper and paper_effect.
-
-    paper_effect: what removing a part does to the paper's full method; for the re-ranked one what the re-ranker adds.
-    """
+    """Table 4 by the study's names: index (system, metric@k), columns paper and paper_effect. paper_effect: what
+    removing a part does to the paper's full method; for the re-ranked one what the re-ranker adds."""
     cells = paper.load().query("table == 'table4'")
     rows = paper.wide(cells, "table4").rename(index=cells.set_index("printed")["own"].to_dict() | {FULL: RERANKED})
     effect = rows - rows.loc[RERANKED]
@@ -109,10 +107,8 @@ def table4(dataset: str) -> pd.DataFrame:
 
 
 def by_group(dataset: str, tasks: pd.DataFrame) -> pd.DataFrame:
-    """What removing a part does within every category and subcategory of tasks, on `GROUPED`.
-
-    _holm: corrected over the variants of the family ``ablation`` and the groups of a protocol and level.
-    """
+    """What removing a part does within every category and subcategory of tasks, on `GROUPED`. _holm: corrected over the
+    variants of the family ``ablation`` and the groups of a protocol and level."""
     columns = ["protocol", "system", "level", "group", "n", "mean_system", "mean_reference", *DIFFERENCE]
     columns += ["rank_biserial", *TESTS]
     tables = []
@@ -168,9 +164,7 @@ def _measure_change(dataset: str, protocol: str, name: str) -> float:
 
 def structure_facts(data: Dataset) -> pd.DataFrame:
     """What the structural features (eq. 12-17) are on this data, counted over all pairs of a task and a server.
-
-    by_program: under the language names of the authors' program; other_...: where the two differ.
-    """
+    by_program: under the language names of the authors' program; other_...: where the two differ."""
     features, theirs = StructuralFeatures(data.servers), StructuralFeatures(data.servers, aliases="program")
 
     def count_pairs(tasks: pd.DataFrame) -> dict[str, Any]:

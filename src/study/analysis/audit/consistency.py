@@ -153,10 +153,8 @@ def shares(counts: np.ndarray) -> dict[int, float]:
 
 
 def scenarios(data: Dataset, max_relevant: int) -> Scenarios:
-    """What is assumed about the labels of the test tasks: title -> points, and the shares where they are fixed.
-
-    The splits that exist on disk give the released label counts; the longer lists those of ``mcp_task_all.csv``.
-    """
+    """What is assumed about the labels of the test tasks: title -> points, and the shares where they are fixed. The
+    splits that exist on disk give the released label counts; the longer lists those of ``mcp_task_all.csv``."""
     fixed: dict[str, dict[int, float]] = {}
     longest = max(len(row) for row in data.lists)
     for name, title in (("cold", "task split"), ("warm", "interaction split")):

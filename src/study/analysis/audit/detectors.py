@@ -71,10 +71,6 @@ class Labels:
             for name, values in thresholds.items():
                 yield from ((detector, name, value) for value in values)
 
-    def widest_gap(self, n_servers: int) -> int:
-        """The widest step of a close run, in places of the catalogue."""
-        return max(1, round(self.close_gap * n_servers))
-
 
 class Evidence:
     """What the detectors need, computed once per data set.
@@ -144,7 +140,8 @@ class Evidence:
     def order(self, matrix: IntArray) -> dict[str, BoolArray]:
         """The detectors that look at the order of a list, each of the shape of `matrix`."""
         s, filled = self.settings, matrix >= 0
-        close, ascending = (run_lengths(steps(matrix, gap)) for gap in (s.widest_gap(self.n_servers), None))
+        widest = max(1, round(s.close_gap * self.n_servers))  # step of a close run, in places of the catalogue
+        close, ascending = (run_lengths(steps(matrix, gap)) for gap in (widest, None))
         spoken = np.where(filled, self.language_place[self.language[:, None], np.maximum(matrix, 0)], -1)
         walk = run_lengths(steps(spoken, s.language_gap))
         used = self.used[np.maximum(matrix, 0)]
@@ -195,10 +192,8 @@ class Evidence:
 
 
 def in_pattern(servers: IntArray, pattern: IntArray) -> IntArray:
-    """The servers of each row in the up and down of `pattern`: its least stands where the pattern's least stands.
-
-    Both hold places, -1 for none, in rows of equal length.
-    """
+    """The servers of each row in the up and down of `pattern`: its least stands where the pattern's least stands. Both
+    hold places, -1 for none, in rows of equal length."""
     end = np.iinfo(np.int64).max
     rank = np.argsort(np.argsort(np.where(pattern >= 0, pattern, end), axis=1, kind="stable"), axis=1, kind="stable")
     moved = np.take_along_axis(np.sort(np.where(pattern >= 0, servers, end), axis=1), rank, axis=1)
@@ -214,10 +209,8 @@ def rates(flags: dict[str, BoolArray], matrix: IntArray) -> dict[str, float]:
 
 
 def shared_words(tasks: list[str], servers: list[str], most: float) -> tuple[sp.csr_matrix, sp.csr_matrix]:
-    """Binary word matrices, shapes (n_tasks, words) and (n_servers, words).
-
-    Of the words that some task has and at most a share `most` of the servers has, English function words left out.
-    """
+    """Binary word matrices, shapes (n_tasks, words) and (n_servers, words). Of the words that some task has and at most
+    a share `most` of the servers has, English function words left out."""
     of_tasks, of_servers = _count_words(tuple(tasks), tuple(servers))
     frequency = np.asarray(of_servers.sum(axis=0)).ravel()
     used = (frequency <= most * len(servers)) & (frequency > 0) & (np.asarray(of_tasks.sum(axis=0)).ravel() > 0)

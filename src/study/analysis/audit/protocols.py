@@ -112,9 +112,7 @@ def replace_lists(data: Dataset, labels: str, prefix: int | None) -> Dataset:
 
 def sample_candidates(data: Dataset, test: sp.csr_matrix, *, negatives: int, seed: int) -> IntArray:
     """For every test task its test servers and at least `negatives` servers outside its whole list, in random order.
-
-    Shape (n_test_tasks, n_candidates): tasks with fewer test servers get more negatives.
-    """
+    Shape (n_test_tasks, n_candidates): tasks with fewer test servers get more negatives."""
     rng = np.random.default_rng([seed, negatives])
     rows = np.flatnonzero(np.diff(test.indptr))
     width = negatives + int(np.diff(test.indptr).max())
@@ -205,10 +203,8 @@ class Measured(NamedTuple):
 
 
 def printed_form(means: pd.Series | pd.DataFrame, definition: Definition) -> Float64Array:
-    """The eight columns of the paper's tables under one definition of the metrics, as `PAPER_METRICS`.
-
-    means: of measures like ``recall_capped@5``, or a row of them each. Returns: shape (8,), or (rows, 8).
-    """
+    """The eight columns of the paper's tables under one definition of the metrics, as `PAPER_METRICS`. means: of
+    measures like ``recall_capped@5``, or a row of them each. Returns: shape (8,), or (rows, 8)."""
     columns: dict[str, Any] = {}
     for k in CUTOFFS:
         precision, recall = means[f"precision@{k}"], means[f"{definition.recall}@{k}"]

@@ -75,10 +75,8 @@ def detector_table(frame: pd.DataFrame, evidence: Evidence) -> pd.DataFrame:
 
 
 def threshold_table(data: Dataset, settings: Labels) -> pd.DataFrame:
-    """How often a detector fires with one of its thresholds at other values, all others as stated (`thresholds`).
-
-    One draw of each rate by chance, the same for all values. For `ORDER_RULES` also the rates of their union (runs).
-    """
+    """How often a detector fires with one of its thresholds at other values, all others as stated (`thresholds`). One
+    draw of each rate by chance, the same for all values. For `ORDER_RULES` also the rates of their union (runs)."""
     rng, stated = np.random.default_rng(settings.seed), Evidence(data, settings)
     moved = {"share": stated.matrix, "chance": stated.matrix[rng.permutation(data.n_tasks)]}
     sorted_alike = {"share": stated.matrix, "chance": shuffled(stated.matrix, rng)}
@@ -132,10 +130,8 @@ def retrieved_table(data: Dataset, evidence: Evidence, runs: Mapping[str, pd.Dat
 
 
 def order_table(frame: pd.DataFrame, orders: dict[str, list[str]]) -> pd.DataFrame:
-    """The shares of the classes, and of groups of them, under several orders of the detectors (title -> order).
-
-    A label has one class, so "any rule of order", "any sign of content", long_run and none add up to 1.
-    """
+    """The shares of the classes, and of groups of them, under several orders of the detectors (title -> order). A label
+    has one class, so "any rule of order", "any sign of content", long_run and none add up to 1."""
     return pd.DataFrame(
         {"order": title, "class": name} | count_labels(np.isin(kinds, UNIONS.get(name, (name,))), frame["cluster"])
         for title, order in orders.items()

@@ -56,10 +56,8 @@ def tau_union(first: Sequence[int], second: Sequence[int]) -> float:
 
 
 def rank_biased_overlap(first: Sequence[int], second: Sequence[int], persistence: float) -> float:
-    """Rank-biased overlap of two lists, cut at the longer one and scaled to 1 for equal lists (Clarke et al. 2021).
-
-    The mean over depths d of |first[:d] & second[:d]| / d with weights persistence^(d - 1).
-    """
+    """Rank-biased overlap of two lists, cut at the longer one and scaled to 1 for equal lists (Clarke et al. 2021). The
+    mean over depths d of |first[:d] & second[:d]| / d with weights persistence^(d - 1)."""
     depths = range(1, max(len(first), len(second)) + 1)
     shares = [len(set(first[:depth]) & set(second[:depth])) / depth for depth in depths]
     return float(np.average(shares, weights=[persistence**depth for depth in depths]))
@@ -77,10 +75,8 @@ EFFECTS: dict[str, Callable[[FloatArray, FloatArray, FloatArray], float]] = {
 def measures(
     original: Run, again: Run, baselines: Mapping[str, pd.DataFrame], settings: Reproduction
 ) -> Iterator[tuple[str, str, str, float]]:
-    """Every measure of two runs over the tasks of the original: measure, metric, baseline, value.
-
-    `baselines`: values per task, index task_id, the same run on both sides.
-    """
+    """Every measure of two runs over the tasks of the original: measure, metric, baseline, value. `baselines`: values
+    per task, index task_id, the same run on both sides."""
     pairs = [(ranked, again.lists[task]) for task, ranked in original.lists.items()]
     yield "tau_union", "", "", float(np.mean([tau_union(*pair) for pair in pairs]))
     yield "rbo", "", "", float(np.mean([rank_biased_overlap(*pair, settings.persistence) for pair in pairs]))

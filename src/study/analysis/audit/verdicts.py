@@ -13,14 +13,15 @@ from omegaconf import DictConfig
 
 from study.analysis.framework import Context, Tables, analysis, load_settings
 from study.analysis.report import paper
+from study.analysis.report.runs import resample_means, with_f1_of_means
 from study.analysis.report.tables import markdown
 from study.base import paths
 from study.base.errors import StudyError
 from study.base.files import read_csv
 from study.config.compose import sound_systems
 from study.evaluation.metrics import PAPER_METRICS
-from study.evaluation.runs import CUTOFFS
-from study.evaluation.statistics import bootstrap_means, harmonic_mean, percentile_limits
+from study.evaluation.per_task import KEYS
+from study.evaluation.statistics import percentile_limits
 from study.runner.row_store import read_per_task
 
 REPRODUCED, NOT = "reproduced", "not reproduced"
@@ -57,30 +58,15 @@ class Run(NamedTuple):
 
 
 def measure_cells(frames: Mapping[Any, pd.DataFrame]) -> dict[Any, Run]:
-    """The cells of per-task files with their 95 % intervals over tasks, values averaged over seeds first.
-
-    Files of equally many tasks are resampled at once, which gives what each alone does.
-    """
-    names, runs = list(PAPER_METRICS), dict[Any, Run]()
-    tasks = {key: frame.drop(columns="seed").groupby("task_id").mean()[names].dropna() for key, frame in frames.items()}
-    for size in {len(table) for table in tasks.values()}:
-        alike = {key: table for key, table in tasks.items() if len(table) == size}
-        drawn = bootstrap_means(np.hstack([table.to_numpy(np.float64) for table in alike.values()]), seed=0)
-        for (key, table), draws in zip(alike.items(), np.split(drawn, len(alike), axis=1), strict=True):
-            resampled = with_f1_of_means(pd.DataFrame(draws, columns=names))
-            means = with_f1_of_means(table.mean().to_frame().T).iloc[0]
-            limits = {name: percentile_limits(resampled[name]) for name in resampled}
-            by_seed = frames[key][frames[key]["task_id"].isin(table.index)].groupby("seed")[names].mean()
-            cells = pd.concat([means.rename("ours"), pd.DataFrame(limits, index=["ci_low", "ci_high"]).T], axis=1)
-            runs[key] = Run(cells, with_f1_of_means(by_seed), resampled, tuple(table.index))
+    """The cells of per-task files with their 95 % intervals over tasks, values averaged over seeds first."""
+    keys, runs = [*KEYS, *PAPER_METRICS], dict[Any, Run]()
+    for key, (table, resampled) in resample_means({key: frame[keys] for key, frame in frames.items()}).items():
+        means = with_f1_of_means(table.mean().to_frame().T).iloc[0]
+        limits = {name: percentile_limits(resampled[name]) for name in resampled}
+        by_seed = frames[key][frames[key]["task_id"].isin(table.index)].groupby("seed")[list(PAPER_METRICS)].mean()
+        cells = pd.concat([means.rename("ours"), pd.DataFrame(limits, index=["ci_low", "ci_high"]).T], axis=1)
+        runs[key] = Run(cells, with_f1_of_means(by_seed), resampled, tuple(table.index))
     return runs
-
-
-def with_f1_of_means(means: pd.DataFrame) -> pd.DataFrame:
-    """Means of precision and recall with the F1 that they have, which is not the mean of each task's F1."""
-    return means.assign(
-        **{f"f1_of_means@{k}": harmonic_mean(means[f"precision@{k}"], means[f"recall@{k}"]) for k in CUTOFFS}
-    )
 
 
 def why_not(system: str, protocol: str, protocols_of: Mapping[str, Sequence[str]]) -> tuple[str, str]:
@@ -166,10 +152,8 @@ def with_order(lines: pd.DataFrame, runs: Mapping[Any, Run]) -> pd.DataFrame:
 
 
 def direction(a: Mapping[Any, Any], b: Mapping[Any, Any], runs: Mapping[Any, Run]) -> int:
-    """1 if line `a` of `cell_lines` is above line `b`, -1 if below.
-
-    0 if the paired interval over tasks holds 0, or the runs are over different tasks.
-    """
+    """1 if line `a` of `cell_lines` is above line `b`, -1 if below. 0 if the paired interval over tasks holds 0, or the
+    runs are over different tasks."""
     first, second = (runs[line["protocol"], line["system"]] for line in (a, b))
     if first.tasks != second.tasks:
         return 0
@@ -263,10 +247,8 @@ def compute_table(dataset: str, protocols: list[str]) -> pd.DataFrame:
 
 
 def verify_paper(config: DictConfig) -> str:
-    """Every cell beside ours under each protocol that has a value, the verdict under the stated one, and counts.
-
-    Writes nothing; `verdicts` does.
-    """
+    """Every cell beside ours under each protocol that has a value, the verdict under the stated one, and counts. Writes
+    nothing; `verdicts` does."""
     table = compute_table(config.dataset.name, list(config.dataset.protocols))
     stated, keys = load_settings(Verdicts).stated_protocol, ["place", "row", "metric", "k", "paper"]
     cells, others = table[table["protocol"].notna()], table[table["protocol"].isna()]

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
+import timeit
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -61,12 +62,7 @@ class Bench:
 
 def best_of(action: Callable[[], Any], repeats: int) -> float:
     """Seconds of the fastest of several calls: the machine at its best is the limit to compare with."""
-    seconds = []
-    for _ in range(repeats):
-        started = time.perf_counter()
-        action()
-        seconds.append(time.perf_counter() - started)
-    return min(seconds)
+    return min(timeit.repeat(action, "gc.enable()", number=1, repeat=repeats))
 
 
 @contextmanager

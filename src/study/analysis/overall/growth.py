@@ -61,11 +61,8 @@ class Growth:
 
 @dataclass(frozen=True, eq=False)
 class SyntheticVectors:
-    """Vectors of any number of servers.
-
-    `real`: shape (n_real, d); its columns are blocks of `width`, each of length 1, and whatever follows the last block,
-    which a synthetic server has from its i. `blocks`: their number.
-    """
+    """Vectors of any number of servers. `real`: shape (n_real, d); its columns are blocks of `width`, each of length 1,
+    and whatever follows the last block, which a synthetic server has from its i. `blocks`: their number."""
 
     real: FloatArray
     blocks: int

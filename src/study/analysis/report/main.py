@@ -93,10 +93,7 @@ def machines(rows: runs.Runs) -> pd.DataFrame:
 
 def headline(overall: pd.DataFrame) -> dict[str, dict[str, dict[str, float]]]:
     """Protocol -> system -> metric -> mean, as `dvc metrics` and `dvc exp show` read it: NDCG@10 of every row, and
-    Recall@10 of the systems in `HEADLINE`.
-
-    `overall`: columns protocol, system, metric, k, mean.
-    """
+    Recall@10 of the systems in `HEADLINE`. `overall`: columns protocol, system, metric, k, mean."""
     means: dict[str, dict[str, dict[str, float]]] = {}
     chosen = overall.query("k == 10 and (metric == 'ndcg' or metric == 'recall' and system in @HEADLINE)")
     for protocol, system, metric, mean in chosen[["protocol", "system", "metric", "mean"]].itertuples(index=False):

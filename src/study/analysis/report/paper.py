@@ -52,12 +52,9 @@ def printed_gains() -> pd.Series:
 def table2() -> pd.DataFrame:
     """The counts of Table 2: columns table, place, set (servers or tasks), attribute, value (a count)."""
     content = printed_table2()
-    rows = [
-        ("table2", content["place"], part, name, value)
-        for part, counts in content["counts"].items()
-        for name, value in counts.items()
-    ]
-    return pd.DataFrame(rows, columns=["table", "place", "set", "attribute", "value"])
+    counts = [(part, *count) for part, counts in content["counts"].items() for count in counts.items()]
+    table = pd.DataFrame(counts, columns=["set", "attribute", "value"])
+    return table.assign(table="table2", place=content["place"])
 
 
 def optima() -> pd.DataFrame:

@@ -9,9 +9,8 @@ distance from them under simulated protanopia and deuteranopia; markers differ a
 from __future__ import annotations
 
 import io
-import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +21,6 @@ import seaborn as sns
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
@@ -95,7 +93,6 @@ NAMES = {
 }
 MARKED = "T2MRec"  # the row that a figure of systems marks
 WIDTH = 7.2  # inches, the width of a page's text
-PROTOCOL = re.compile(r"Protocol: (\w+)")  # as captions say it (`Results.caption`)
 ABOVE: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 3}  # where a legend stands above the axes
 styled = mpl.rc_context(STYLE)  # decorates every function that draws
 
@@ -105,15 +102,10 @@ def look(family: str) -> Look:
     return FAMILIES.get(family, OTHER)
 
 
-def present(families: Iterable[str]) -> list[Look]:
-    """The looks of some kinds, each once, in the order of legends."""
-    looks = {look(family) for family in families}
-    return [kind for kind in (*FAMILIES.values(), OTHER) if kind in looks]
-
-
 def marker_legend(families: Iterable[str]) -> tuple[list[Artist], list[str]]:
-    """Handles and labels of a legend that names the markers of some kinds."""
-    kinds = present(families)
+    """Handles and labels of a legend that names the markers of some kinds, each once, in the order of `FAMILIES`."""
+    looks = {look(family) for family in families}
+    kinds = [kind for kind in (*FAMILIES.values(), OTHER) if kind in looks]
     handles = [Line2D([], [], linestyle="none", marker=kind.marker, color=kind.ink, markersize=5.5) for kind in kinds]
     return list(handles), [kind.words for kind in kinds]
 
@@ -134,18 +126,12 @@ def canvas(
     title: str = "",
     **options: Any,
 ) -> tuple[Figure, np.ndarray]:
-    """An empty figure in the study's style, with a title above and a caption below.
-
-    The title names the protocol where the caption does, since a figure is often shown without its caption.
-    `height` is in inches; `options` go to `Figure.subplots`.
-
-    Returns: the figure and its axes, shape (rows, columns).
-    """
+    """An empty figure in the study's style, `height` inches high, with a title above and a caption below, and its axes,
+    shape (rows, columns); `options` go to `Figure.subplots`."""
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(rows, columns, squeeze=False, sharey=share_y, **options)
     if title:
-        title += f", protocol {match[1]}" if (match := PROTOCOL.search(caption)) else ""
         figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
     if caption:
         for letters in range(128, 64, -4):  # as many in a line as the page has room for, which depends on the letters
@@ -198,7 +184,7 @@ def forest(
     panel: Axes,
     table: pd.DataFrame,
     value: str = "mean",
-    interval: tuple[str, str] | None = ("ci_low", "ci_high"),
+    interval: tuple[str, str] = ("ci_low", "ci_high"),
     *,
     row: str = "system",
     names: Mapping[Any, str] | None = None,
@@ -206,7 +192,6 @@ def forest(
     looks: Mapping[Any, Look] | None = None,
     dodge: float = 0.0,
     spread: str | None = None,
-    size: float = 5.0,
     zero: bool = False,
     xlabel: str = "",
     **options: Any,
@@ -214,7 +199,7 @@ def forest(
     """Points with intervals, one named row per value of the column `row`; a NaN leaves its place empty.
 
     Args:
-        table: one line per point, with its value and the ends of its interval (columns, or None).
+        table: one line per point, with its value and the ends of its interval (columns).
         names: value of `row` -> how it is printed, the first one on top; None: as in the table.
         hue, looks: as in `series`; the words of `looks` become the labels of a legend, which the caller places.
         dodge: rows between two neighbouring series of one row.
@@ -231,13 +216,12 @@ def forest(
     parts = list(series(table, hue, looks))
     for number, (style, part) in enumerate(parts):
         y = part[row].map(places) + dodge * (number - (len(parts) - 1) / 2)
-        if interval is not None:
-            panel.hlines(y, part[interval[0]], part[interval[1]], color=style.ink, linewidth=1.2)
+        panel.hlines(y, part[interval[0]], part[interval[1]], color=style.ink, linewidth=1.2)
         if spread is not None:
             ends = part[value] - part[spread], part[value] + part[spread]
             panel.hlines(y, *ends, color=style.ink, linewidth=6, alpha=0.4)
         point: Any = {"marker": style.marker, "color": style.ink, "markerfacecolor": style.face or style.ink}
-        panel.plot(part[value], y, linestyle="none", markersize=size, label=style.words, zorder=3, **point)
+        panel.plot(part[value], y, linestyle="none", markersize=5.0, label=style.words, zorder=3, **point)
     named_rows(panel, list(places.values()), names.values(), xlabel, ylim=(len(places) - 0.4, -0.6), **options)
     return places
 
@@ -252,19 +236,16 @@ def lines(
     hue: str | None = None,
     looks: Mapping[Any, Look] | None = None,
     band: bool = True,
-    size: float = 4.0,
     **options: Any,
 ) -> None:
-    """Curves over the column `x`, one per value of the column `hue` (see `series`), with a grid.
-
-    `interval`: columns of the ends of an interval, drawn as a band or as bars. `options` go to `Axes.set`.
-    """
+    """Curves over the column `x`, one per value of the column `hue` (see `series`), with a grid. `interval`: columns of
+    the ends of an interval, drawn as a band or as bars. `options` go to `Axes.set`."""
     for style, part in series(table, hue, looks):
         if interval is not None and band:
             panel.fill_between(part[x], part[interval[0]], part[interval[1]], color=style.ink, alpha=0.2, linewidth=0)
         elif interval is not None:
             panel.vlines(part[x], part[interval[0]], part[interval[1]], color=style.ink, linewidth=0.8)
-        point: Any = {"marker": style.marker, "markersize": size, "markerfacecolor": style.face or style.ink}
+        point: Any = {"marker": style.marker, "markersize": 4.0, "markerfacecolor": style.face or style.ink}
         panel.plot(part[x], part[value], color=style.ink, linewidth=1.2, label=style.words, **point)
     panel.set(**options)
     panel.grid(True)
@@ -283,7 +264,7 @@ def heat(
     """A matrix as coloured fields with `texts` in them, in bold where `bold` says so; a NaN leaves its field empty.
 
     `size`: of the texts. `turn`: degrees by which the names of the columns are turned. `options` go to
-    `seaborn.heatmap`, so colours come from cmap, vmin and vmax, or from `steps`.
+    `seaborn.heatmap`, so colours come from cmap, vmin and vmax.
     """
     sns.heatmap(cells, annot=texts, fmt="", cbar=False, annot_kws={"fontsize": size}, ax=panel, **options)
     if bold is not None:
@@ -299,11 +280,6 @@ def heat(
     panel.tick_params(length=0)
 
 
-def steps(edges: Sequence[float], shades: Iterable[str]) -> dict[str, Any]:
-    """Options of `heat` for one colour between every two neighbouring edges."""
-    return {"cmap": ListedColormap(list(shades)), "norm": BoundaryNorm(edges, len(edges) - 1)}
-
-
 def save_figure(figure: Figure, name: str, dataset: str) -> Path:
     """Write ``<name>.png`` to the figures of a data set; equal figures give equal bytes.
     A palette of 256 colours makes the file a third of its size."""
@@ -316,13 +292,12 @@ def save_figure(figure: Figure, name: str, dataset: str) -> Path:
     return folder / f"{name}.png"
 
 
-def show_figure(figure: Figure, name: str, dataset: str, *, shown: bool = True) -> None:
-    """Write a figure and, if it is to be `shown`, show it in a notebook."""
+def show_figure(figure: Figure, name: str, dataset: str) -> None:
+    """Write a figure and show it in a notebook."""
     from IPython import display
 
     path = save_figure(figure, name, dataset)
-    if shown:
-        display.display(display.Image(path))  # type: ignore[no-untyped-call]
+    display.display(display.Image(path))  # type: ignore[no-untyped-call]
 
 
 def logarithmic(axis: Any, most: int = 8) -> None:

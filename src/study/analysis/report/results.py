@@ -7,16 +7,14 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from study.analysis.framework import GroupTables
+from study.analysis.framework import read_group_table
 from study.analysis.report.runs import COMPARED, REFERENCE, overall_means
-from study.analysis.report.tables import name_metrics
-from study.config.compose import load, sound_systems
+from study.config.compose import sound_systems
 from study.evaluation.statistics import compare_all
 from study.runner.row_store import read_per_task, read_row
 
 LOG = logging.getLogger(__name__)
 
-QUESTION = "Question: fitting the released labels"
 # Protocols in the order of the study's argument; others follow by name.
 ORDER = ("cold", "cold_grouped", "warm", "loo")
 # The name of a system with the values that a search chose is its own name and this.
@@ -27,26 +25,15 @@ REFERENCES = (REFERENCE, "popularity")
 DIFFERENCE = ["diff", "diff_ci_low", "diff_ci_high"]
 
 
-def licensed(dataset: str) -> bool:
-    """Whether the data set's licence lets its texts (names, descriptions, addresses) be shown."""
-    return bool(load([f"dataset={dataset}"]).dataset.licence != "none stated")
-
-
 @dataclass(frozen=True)
 class Results:
-    """The reported results of one data set: protocols with runs in the study's order, and five tables of the report.
-
-    `titles` and `families` (kinds) hold every system that is configured or has a run; `applies` says of configured ones
-    which protocols they are for.
-    """
+    """The reported results of one data set: protocols with runs in the study's order, and four tables of the report.
+    `titles` and `families` (kinds) hold every system that is configured or has a run."""
 
     dataset: str
-    title: str
     protocols: list[str]
     titles: dict[str, str]
     families: dict[str, str]
-    applies: dict[str, list[str]]
-    metrics: pd.DataFrame
     overall: pd.DataFrame
     significance: pd.DataFrame
     comparisons: pd.DataFrame  # with other references than T2MRec
@@ -55,40 +42,15 @@ class Results:
     @classmethod
     def load(cls, dataset: str) -> Results:
         """Read the tables of the report stage."""
-        tables = GroupTables(dataset, "report")
-        present = set(tables["overall"]["protocol"])
-        about, settings = load([f"dataset={dataset}"]).dataset, sound_systems()
+        names = ("overall", "significance", "comparisons", "runs")
+        overall, *others = (read_group_table(dataset, "report", name) for name in names)
+        settings, present = sound_systems(), set(overall["protocol"])
         protocols = [name for name in ORDER if name in present]
-        names = dict.fromkeys((*settings, *tables["overall"]["system"]))
-        return cls(
-            dataset=dataset,
-            title=about.title,
-            protocols=[*protocols, *sorted(present - set(protocols))],
-            titles={name: str(settings[name].title) if name in settings else name for name in names},
-            families={name: str(settings[name].family) if name in settings else "other" for name in names},
-            applies={name: list(system.protocols) for name, system in settings.items()},
-            metrics=tables["metrics"],
-            overall=tables["overall"],
-            significance=tables["significance"],
-            comparisons=tables["comparisons"],
-            costs=tables["runs"],
-        )
-
-    def caption(self, protocol: str) -> str:
-        """Question, data set, protocol, number of test tasks and profile, for tables and figures."""
-        runs = self.costs[self.costs["protocol"] == protocol]
-        title = load([f"protocol={protocol}"]).protocol.title.lower()
-        text = f"{QUESTION}. Data: {self.title}. Protocol: {protocol} ({title})"
-        if runs.empty:
-            return f"{text}. No system has a run yet."
-        profiles = ", ".join(sorted(runs["profile"].unique()))
-        return f"{text}, {int(runs['tasks'].max()):,} test tasks. Profile: {profiles}."
-
-    def systems(self, protocol: str, metric: str = "ndcg@10") -> list[str]:
-        """The systems that ran under a protocol, best mean first."""
-        rows = self.metrics[self.metrics["protocol"] == protocol]
-        means = rows[name_metrics(rows) == metric].groupby("system")["value"].mean()
-        return [str(name) for name in means.sort_values(ascending=False, kind="stable").index]
+        protocols += sorted(present - set(protocols))
+        without = {name: name for name in overall["system"] if name not in settings}
+        titles = {name: str(system.title) for name, system in settings.items()} | without
+        families = {name: str(system.family) for name, system in settings.items()} | dict.fromkeys(without, "other")
+        return cls(dataset, protocols, titles, families, overall, *others)
 
     def not_converged(self) -> set[tuple[str, str]]:
         """The runs (protocol, system) of which most seeds were best on validation when training ended."""
@@ -98,11 +60,6 @@ class Results:
     def per_task(self, protocol: str, system: str) -> pd.DataFrame:
         """One row per task, metrics averaged over seeds; index task_id."""
         return read_row(self.dataset, protocol, system).per_task.drop(columns="seed").groupby("task_id").mean()
-
-    def value(self, protocol: str, system: str, metric: str) -> float:
-        """Mean over seeds of a metric such as ``ndcg@10``."""
-        rows = self.overall[(self.overall["protocol"] == protocol) & (self.overall["system"] == system)]
-        return float(rows.loc[name_metrics(rows) == metric, "mean"].iloc[0])
 
 
 def outcome(dataset: str, protocol: str, system: str) -> pd.DataFrame:

@@ -64,10 +64,8 @@ def read_statistics() -> Statistics:
 
 
 def declared_families(protocol: str, leave_out: Sequence[str]) -> dict[str, list[str]]:
-    """The systems of each family of ``conf/statistics.yaml`` that a protocol is for, run or not.
-
-    `leave_out`: of the data set, families and patterns of names.
-    """
+    """The systems of each family of ``conf/statistics.yaml`` that a protocol is for, run or not. `leave_out`: of the
+    data set, families and patterns of names."""
     systems = {
         name
         for name, system in sound_systems().items()
@@ -79,9 +77,7 @@ def declared_families(protocol: str, leave_out: Sequence[str]) -> dict[str, list
 
 def compare_with_reference(frames: Mapping[str, pd.DataFrame], protocol: str, leave_out: Sequence[str]) -> pd.DataFrame:
     """Every system against `REFERENCE` on the metrics `COMPARED`: rows of `compare_all`, systems in the order given.
-
-    Holm corrects within each family of `declared_families`; a system of none has no corrected p-value, and family 0.
-    """
+    Holm corrects within each family of `declared_families`; a system of none has no corrected p-value, and family 0."""
     families, parts = declared_families(protocol, leave_out), []
     corrected = {name for names in families.values() for name in names}
     others = [name for name in frames if name not in corrected]
@@ -170,10 +166,8 @@ def overall_means(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 
 def with_intervals(metrics: pd.DataFrame, frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """`per_task.overall` of one protocol with the interval of each mean; index (system, measure).
-
-    `metrics`: rows of `per_task.aggregate` of the per-task tables `frames`.
-    """
+    """`per_task.overall` of one protocol with the interval of each mean; index (system, measure). `metrics`: rows of
+    `per_task.aggregate` of the per-task tables `frames`."""
     table, keys = overall(metrics), ["system", "measure"]
     table["measure"] = table["metric"] + "@" + table["k"].astype(str)
     return table.merge(mean_intervals(frames), on=keys, validate="one_to_one").set_index(keys, drop=False)
@@ -187,25 +181,35 @@ def mean_intervals(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     Returns: columns system (key of `frames`), measure (``ndcg@10``; ``f1_of_means@k`` where precision and recall are),
         ci_low and ci_high, NaN for fewer than two tasks that have a relevant server.
     """
-    means = {name: frame.drop(columns="seed").groupby("task_id").mean().dropna() for name, frame in frames.items()}
-    together: dict[tuple[Any, ...], list[str]] = {}
-    for name, table in means.items():
-        together.setdefault(tuple(table.index), []).append(name)
-    rows = []
-    for tasks, names in together.items():
-        values = pd.concat({name: means[name] for name in names}, axis=1)
-        resamples = pd.DataFrame(bootstrap_means(values.to_numpy(np.float64), seed=0), columns=values.columns)
-        for name in names:
-            samples = {str(measure): draws.to_numpy() for measure, draws in resamples[name].items()}
-            for k in [measure.partition("@")[2] for measure in samples if measure.startswith("precision@")]:
-                if f"recall@{k}" in samples:
-                    samples[f"f1_of_means@{k}"] = harmonic_mean(samples[f"precision@{k}"], samples[f"recall@{k}"])
-            none = (float("nan"), float("nan"))
-            limits = {
-                measure: percentile_limits(draws) if len(tasks) > 1 else none for measure, draws in samples.items()
-            }
-            rows += [(name, measure, *ends) for measure, ends in limits.items()]
+    none = (float("nan"), float("nan"))
+    rows = [
+        (name, measure, *(percentile_limits(draws) if len(tasks) > 1 else none))
+        for name, (tasks, resampled) in resample_means(frames).items()
+        for measure, draws in resampled.items()
+    ]
     return pd.DataFrame(rows, columns=["system", "measure", "ci_low", "ci_high"])
+
+
+def resample_means(frames: Mapping[Any, pd.DataFrame]) -> dict[Any, tuple[pd.DataFrame, pd.DataFrame]]:
+    """Of per-task tables, by their keys: the values of tasks that have a relevant server, averaged over seeds (index
+    task_id), and bootstrap means of them over tasks `with_f1_of_means`. Tables over the same tasks share their draws.
+    """
+    means = {key: frame.drop(columns="seed").groupby("task_id").mean().dropna() for key, frame in frames.items()}
+    found = {}
+    for size in {len(table) for table in means.values()}:  # at once, which gives what each alone does
+        alike = {key: table for key, table in means.items() if len(table) == size}
+        drawn = bootstrap_means(np.hstack([table.to_numpy(np.float64) for table in alike.values()]), seed=0)
+        ends = np.cumsum([table.shape[1] for table in alike.values()])[:-1]
+        for (key, table), draws in zip(alike.items(), np.split(drawn, ends, axis=1), strict=True):
+            found[key] = table, with_f1_of_means(pd.DataFrame(draws, columns=table.columns))
+    return found
+
+
+def with_f1_of_means(means: pd.DataFrame) -> pd.DataFrame:
+    """Means of precision and recall with the F1 that they have, which is not the mean of each task's F1."""
+    cutoffs = [name.partition("@")[2] for name in map(str, means) if name.startswith("precision@")]
+    sides = {k: (f"precision@{k}", f"recall@{k}") for k in cutoffs if f"recall@{k}" in means}
+    return means.assign(**{f"f1_of_means@{k}": harmonic_mean(means[p], means[r]) for k, (p, r) in sides.items()})
 
 
 def doubts(table: pd.DataFrame, protocol: str) -> str:

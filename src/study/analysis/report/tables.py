@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from study.analysis.framework import GroupTables
+from study.analysis.framework import read_group_table
 from study.analysis.report.runs import SIDES, read_statistics
 from study.config.compose import sound_systems
 from study.evaluation.metrics import PAPER_METRICS
@@ -147,7 +147,7 @@ def terminal_table(table: pd.DataFrame, title: str) -> Table:
 def overall_tables(dataset: str) -> list[Table]:
     """The overall results for a terminal, one table per protocol, best NDCG@10 first: means ± sd of `SHOWN`, arrows
     beside T2MRec, difference to T2MRec (NDCG@10), seconds to fit."""
-    reported = GroupTables(dataset, "report")
+    reported = {name: read_group_table(dataset, "report", name) for name in ("overall", "significance", "runs")}
     titles, tables = {name: str(system.title) for name, system in sound_systems().items()}, []
     for protocol in sorted(reported["overall"]["protocol"].unique()):
         tested = reported["significance"].query("protocol == @protocol")

@@ -52,9 +52,7 @@ def against_paper(tables: Mapping[str, tuple[Sweep, Any, dict[Any, pd.DataFrame]
 
 def verdict(row: Mapping[Any, Any]) -> str:
     """Whether the paper's optimum holds: validation chooses it, or the declared test finds it better than the chosen.
-
-    ``conf/statistics.yaml`` declares the test.
-    """
+    ``conf/statistics.yaml`` declares the test."""
     settings = read_statistics()
     if row["chosen"] == row["paper"]:
         return HOLDS

@@ -177,9 +177,8 @@ def second_family(rows: pd.DataFrame, *, seed: int) -> pd.DataFrame:
 
 
 def reorder_run(run: pd.DataFrame, weight: float) -> pd.DataFrame:
-    """The first servers by score + weight x grade, both from 0 to 1, as `study recommend --rerank llm` has it.
-
-    `run`: columns task_id, server_id, rank, score, expected. Returns: `run` with new ranks."""
+    """The first servers by score + weight x grade, both from 0 to 1, as `study recommend --rerank llm` has it. `run`:
+    columns task_id, server_id, rank, score, expected. Returns: `run` with new ranks."""
     score = run.groupby("task_id")["score"]
     low, spread = score.transform("min"), score.transform("max") - score.transform("min")
     total = (run["score"] - low) / spread.where(spread > 0, 1.0) + weight * run["expected"] / 2

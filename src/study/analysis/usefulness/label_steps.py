@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 from omegaconf import DictConfig
 
-from study.analysis.framework import Context, Tables, analysis
+from study.analysis.framework import Context, Tables, analysis, kept_fits
 from study.analysis.usefulness.choosing import one_at_a_time
 from study.config.changes import change_settings
 from study.config.compose import build_system, load
@@ -55,6 +55,6 @@ def label_steps(study: Context) -> Tables:
     for title, changes in settings.steps.items():
         config = change_settings(whole, {f"system.model.{name}": value for name, value in changes.items()}, merge=False)
         configs[title, row_key(config)] = config
-    fits = study.fits("label_steps_fits", ("title", "fingerprint"))
+    fits = kept_fits(study.dataset, "usefulness", "label_steps_fits", ("title", "fingerprint"))
     values = fits.complete(list(configs), lambda key: fit_step(configs[key], settings.seed))
     return {"label_steps": label_step_table(values, seed=settings.seed)}

@@ -19,7 +19,7 @@ import pandas as pd
 from omegaconf import DictConfig
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
-from study.analysis.framework import Context, Tables, analysis
+from study.analysis.framework import Context, Tables, analysis, kept_fits
 from study.config.compose import build_system, load, plain
 from study.data.dataset import Dataset, IntArray
 from study.data.splits import WORD, Split
@@ -152,7 +152,7 @@ def keyword_stuffing(study: Context) -> Tables:
         return pd.concat(climbed, names=["words"]).reset_index("words")
 
     attack = json.dumps({**asdict(settings), "systems": None}, sort_keys=True)
-    fits = study.fits("stuffing_fits", ("system", "fingerprint", "attack"))
+    fits = kept_fits(study.dataset, "usefulness", "stuffing_fits", ("system", "fingerprint", "attack"))
     climbs = fits.complete([(name, row_key(config), attack) for name, config in configs.items()], rank_watched)
     study.facts.update({"profile": study.config.profile.name, "tasks": len(tasks), "catalogue": data.n_servers})
     study.facts["systems"] = {name: plain(config.system) for name, config in configs.items()}
