@@ -10,6 +10,7 @@ import yaml
 from study.base import paths
 from study.data import dataset, prepare, synthetic
 from study.data.dataset import SERVER_FIELDS, TASK_FIELDS, Dataset, relevance_from_lists
+from study.evaluation import per_task
 from tests.tiny_study import lay_out, make_data, rooted
 
 NO_REASON = {"topic_match": 0.0, "language_match": 0.0, "alphabetical": 0.0, "random": 1.0}
@@ -35,6 +36,12 @@ def made(folder, **choices):
     synthetic.generate(folder / "raw", **choices)
     prepare.prepare("synthetic", folder / "raw", folder / "prepared", folder / "tables")
     return dataset.load("synthetic", folder / "prepared"), json.loads((folder / "raw" / "truth.json").read_text())
+
+
+def seeded(values, metric="ndcg@10"):
+    """A per-task table of the tasks 0, 1, ... from seed -> values."""
+    tables = [per_task.table(range(len(row)), seed, pd.DataFrame({metric: row})) for seed, row in values.items()]
+    return pd.concat(tables, ignore_index=True)
 
 
 @contextmanager

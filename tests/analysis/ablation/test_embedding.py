@@ -137,16 +137,13 @@ def test_released_points_are_attached_to_tasks_and_servers(tmp_path):
     assert found["input"].agreement == 0.5  # server 9 lies between its two places, 7 and 3 have one each
 
 
-@pytest.mark.parametrize(
-    ("reason", "change"),
-    [
-        ("3 pairs", lambda frame: frame.iloc[:-2]),
-        ("pairs", lambda frame: frame.assign(kind="task")),
-        ("columns", lambda frame: frame.rename(columns={"x": "u"})),
-        ("panels", lambda frame: frame.assign(panel="Elsewhere")),
-        ("runs of task points", lambda frame: frame.assign(x=frame["x"].where(frame.index != 2, 5.0))),
-    ],
-)
+DAMAGES = [("3 pairs", lambda frame: frame.iloc[:-2]), ("pairs", lambda frame: frame.assign(kind="task"))]
+DAMAGES += [("columns", lambda frame: frame.rename(columns={"x": "u"}))]
+DAMAGES += [("panels", lambda frame: frame.assign(panel="Elsewhere"))]
+DAMAGES += [("runs of task points", lambda frame: frame.assign(x=frame["x"].where(frame.index != 2, 5.0)))]
+
+
+@pytest.mark.parametrize(("reason", "change"), DAMAGES)
 def test_a_file_of_another_form_is_refused(tmp_path, change, reason):
     path = tmp_path / "p.csv"
     two_tasks(path)

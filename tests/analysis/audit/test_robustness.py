@@ -9,7 +9,7 @@ from study.analysis.audit.robustness import Robustness, components
 from study.analysis.framework import load_settings, run_analyses
 from study.config import compose as config
 from study.runner.rows import run_row
-from tests.analysis.toys import small_study
+from tests.analysis.toys import seeded, small_study
 
 TINY = ["dataset=synthetic", "profile=smoke", "dataset.generator.n_servers=120", "dataset.generator.n_tasks=100"]
 TINY += ["dataset.generator.list_length=10"]
@@ -43,16 +43,10 @@ def test_differences_on_further_splits_are_those_of_the_kept_fits_which_are_made
         pd.testing.assert_frame_equal(again, kept)
 
 
-def run(values):
-    """A per-task table from seed -> values."""
-    parts = [pd.DataFrame({"task_id": range(len(row)), "seed": seed, METRIC: row}) for seed, row in values.items()]
-    return pd.concat(parts, ignore_index=True)
-
-
 def test_components_by_hand():
     """Differences 0.4, 0.2, 0.0, 0.2: mean 0.2, variance 0.08 / 3. Means over seeds 0.5 and 0.3, and 0.2 twice."""
-    system = run({1: [0.7, 0.5, 0.3, 0.5], 2: [0.5, 0.3, 0.1, 0.3]})
-    reference = run({seed: [0.2] * 4 for seed in (1, 2)})
+    system = seeded({1: [0.7, 0.5, 0.3, 0.5], 2: [0.5, 0.3, 0.1, 0.3]})
+    reference = seeded({seed: [0.2] * 4 for seed in (1, 2)})
     found = components(system, reference, METRIC, n_tasks=16, over_splits=[0.0, 0.4])
     assert found["diff"] == pytest.approx(0.2)
     assert found["task_sd"] ** 2 == pytest.approx(0.08 / 3 / 4)
@@ -62,7 +56,7 @@ def test_components_by_hand():
     assert [found[name] for name in ("n", "seeds", "reference_seeds", "splits")] == [4, 2, 2, 2]
     assert components(system, reference, METRIC, n_tasks=16, over_splits=[0.2, 0.2])["split_alone_sd"] == 0
     # One seed and no split tell nothing.
-    found = components(run({1: [0.1, 0.5]}), run({1: [0.1, 0.2]}), METRIC, n_tasks=4)
+    found = components(seeded({1: [0.1, 0.5]}), seeded({1: [0.1, 0.2]}), METRIC, n_tasks=4)
     assert found["splits"] == 0
     assert np.isnan([found[name] for name in ("seed_sd", "split_diff", "split_sd", "split_alone_sd")]).all()
 
@@ -70,10 +64,10 @@ def test_components_by_hand():
 def test_splits_that_only_draw_other_tasks_leave_nothing_to_the_split_itself():
     """Fixed differences of 400 tasks of which a split tests 100: its spread is that of drawing without replacement."""
     rng = np.random.default_rng(0)
-    tasks, zeros = rng.normal(0.5, 0.1, 400), run(dict.fromkeys((1, 2), np.zeros(100)))
+    tasks, zeros = rng.normal(0.5, 0.1, 400), seeded(dict.fromkeys((1, 2), np.zeros(100)))
     drawn = [rng.permutation(tasks)[:100] for _ in range(2000)]
     over = [part.mean() for part in drawn]
-    one = run(dict.fromkeys((1, 2), drawn[0]))
+    one = seeded(dict.fromkeys((1, 2), drawn[0]))
     found = components(one, zeros, METRIC, n_tasks=400, over_splits=over)
     assert found["split_sd"] == pytest.approx(0.75**0.5 * tasks.std() / 10, rel=0.05)
     assert found["split_alone_sd"] < 0.4 * found["split_sd"]

@@ -10,8 +10,7 @@ from study.analysis.framework import load_settings, run_analyses
 from study.base import paths
 from study.base.errors import StudyError
 from study.config.compose import load, sound_systems
-from study.evaluation import per_task
-from tests.analysis.toys import small_study
+from tests.analysis.toys import seeded, small_study
 from tests.rows import put_row
 
 RULES = load_settings(Rules)
@@ -46,11 +45,7 @@ def test_the_variants_change_settings_that_the_system_has():
 
 def wrote(system, values, first_seed=0):
     """A run under `warm`: values of shape (seeds, tasks)."""
-    tables = [
-        per_task.table(range(len(line)), seed, pd.DataFrame({"ndcg@10": line}))
-        for seed, line in enumerate(values, first_seed)
-    ]
-    put_row("synthetic", "warm", system, pd.concat(tables))
+    put_row("synthetic", "warm", system, seeded(dict(enumerate(values, first_seed))))
 
 
 def test_a_bug_is_compared_where_both_rows_ran_over_the_tasks_and_seeds_that_both_have(conf_root):

@@ -19,6 +19,7 @@ from study.config.compose import choices
 from study.evaluation import per_task
 from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.statistics import bootstrap_interval
+from tests.analysis.toys import seeded
 from tests.rows import put_row
 from tests.tiny_study import REPOSITORY
 
@@ -97,8 +98,7 @@ def test_the_best_epoch_of_any_stage_may_be_the_last_one():
 
 def test_results_are_read_with_titles_and_kinds_and_values_are_averaged_over_seeds(new_root):
     shutil.copytree(REPOSITORY / "conf", new_root / "conf")
-    seeds = [[1, 0.5, 0, 0.5], [1, 0.5, 1, 1]]
-    frame = pd.concat(per_task.table(range(4), seed, pd.DataFrame({"ndcg@10": row})) for seed, row in enumerate(seeds))
+    frame = seeded({0: [1, 0.5, 0, 0.5], 1: [1, 0.5, 1, 1]})
     put_row("synthetic", "cold", "t2mrec", frame)
     rows = reported.with_intervals(per_task.aggregate(frame, "synthetic", "cold", "t2mrec", "smoke"), {"t2mrec": frame})
     for name in ("overall", "runs", "significance", "comparisons", "metrics.csv"):

@@ -9,6 +9,7 @@ from scipy import stats
 from study.analysis.sensitivity import sweeps as sensitivity
 from study.search.sweep import load_sweep
 from study.search.trials import distributions
+from tests.analysis.toys import seeded
 
 VERDICTS = [((0.01, 0.01), 0.02, 0.1, "does not hold"), ((0.01, 0.01), -0.02, -0.1, "holds")]
 # The declared test, randomisation, decides alone, and on the side of the mean difference.
@@ -35,9 +36,7 @@ def test_the_planted_cause_is_the_most_important():
 def tasks(means: dict[int, float], effect=0.0, n: int = 200, seed: int = 0) -> pd.DataFrame:
     """A per-task table with noise around the mean of every seed; `effect` is added to all."""
     rng, noise = np.random.default_rng(seed), np.random.default_rng(1).normal(0, 0.05, n)
-    values = {own: 0.5 + mean + noise + rng.normal(0, 0.01, n) + effect for own, mean in means.items()}
-    parts = [pd.DataFrame({"task_id": range(n), "seed": own, "ndcg@10": value}) for own, value in values.items()]
-    return pd.concat(parts, ignore_index=True)
+    return seeded({own: 0.5 + mean + noise + rng.normal(0, 0.01, n) + effect for own, mean in means.items()})
 
 
 def test_verdicts_rest_on_the_declared_test_over_the_family_of_settings():
