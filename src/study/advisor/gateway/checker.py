@@ -16,6 +16,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 # The grammar of a format, which no check here reads, takes a second to load; jsonschema goes on without it.
@@ -40,13 +41,17 @@ def tolerant(check: Any) -> Any:
     return checked
 
 
+@cache
+def made_tolerant(base: Any) -> Any:
+    """A draft's validator with such checks; to make one takes much longer than to check a call."""
+    return extend(base, {name: tolerant(base.VALIDATORS[name]) for name in PATTERNED if name in base.VALIDATORS})
+
+
 def fault(schema: Any, arguments: Any) -> tuple[str, str]:
     """What is at fault and why; the schema, where nothing can be said about the arguments. References lead nowhere
     outside the schema: nothing is fetched."""
     try:
-        base = validator_for(schema, default=Draft202012Validator)
-        patterned = {name: tolerant(base.VALIDATORS[name]) for name in PATTERNED if name in base.VALIDATORS}
-        validator = extend(base, patterned)(schema, registry=Registry())
+        validator = made_tolerant(validator_for(schema, default=Draft202012Validator))(schema, registry=Registry())
         error = best_match(validator.iter_errors(arguments))
     except RecursionError:
         return "schema", "its references have no end"
