@@ -7,16 +7,14 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from study.base.addresses import Address, resolved, unmapped
 from study.base.errors import StudyError
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp
 
 # What to do about a host that stands for every address.
 CONCRETE = "name the one address or host name that others use, e.g. --host 192.168.1.20"

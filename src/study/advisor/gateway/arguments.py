@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import PIPE
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +22,7 @@ class Checker:
 
     def __init__(self, seconds: float, characters: int) -> None:
         self.seconds, self.characters = seconds, characters
-        self.process: Process | None = None
+        self.process: Any = None  # asyncio.subprocess.Process
         self.free = asyncio.Lock()
 
     async def check(self, arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> None:
@@ -49,8 +49,6 @@ class Checker:
             if self.process is None:
                 words = ["-I", str(PROGRAM), str(self.seconds)]
                 self.process = await asyncio.create_subprocess_exec(sys.executable, *words, stdin=PIPE, stdout=PIPE)
-            assert self.process.stdin is not None
-            assert self.process.stdout is not None
             with suppress(OSError):
                 self.process.stdin.write(line)
                 await self.process.stdin.drain()

@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mcp import MCPError
 from mcp_types import (
@@ -36,14 +36,12 @@ from study.advisor.gateway.connection import (
     shortened,
     status_of,
 )
-
-if TYPE_CHECKING:
-    from study.advisor.gateway.view import ServeSettings
+from study.advisor.gateway.view import ServeSettings
 
 PING_SECONDS = 2.0  # for a server whose call took too long to show that it lives
 PAUSE_SECONDS = 0.5  # after a changed list, before the next one is asked for
 CLOSE_SECONDS = 15.0  # for a session to end; the SDK's own limits add up to less
-Listed = Callable[[Listing], Awaitable[None]]
+Listed = Callable[[Listing], Awaitable[object]]
 
 
 class SessionOverError(ConnectionFailedError):
@@ -83,12 +81,10 @@ class Child:
             self.calls, self.used = self.calls - 1, time.monotonic()
 
     async def _live(self, ready: asyncio.Future[Connection], over: asyncio.Event) -> None:
-        settings = self.settings
-        reason, open_ = "it was ended", None
+        settings, reason, open_ = self.settings, "it was ended", None
         try:
             async with asyncio.timeout(settings.start_seconds) as clock:
-                seconds = 2 * settings.call_seconds
-                async with connected(self.endpoint, seconds, notify=self._notified) as open_:
+                async with connected(self.endpoint, 2 * settings.call_seconds, self._notified) as open_:
                     await self._list(open_)
                     clock.reschedule(None)
                     ready.set_result(open_)

@@ -51,7 +51,7 @@ VARIABLE = re.compile(rf"\$\{{(?:env:)?([^${{}}:]+)(?::-({_DEFAULT}))?\}}")
 class Endpoint:
     """How to reach one server: a program on this machine (stdio), or an address (http: streamable HTTP; sse)."""
 
-    name: str
+    name: str = field(compare=False)  # equal ones start the same program, or name the same address, in the same way
     command: str | None = None
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Endpoint:
     url: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     transport: str = "stdio"
-    aliases: tuple[str, ...] = ()  # other names for the same program or address
+    aliases: tuple[str, ...] = field(default=(), compare=False)  # other names for the same program or address
 
     @cached_property
     def environment(self) -> dict[str, str]:
@@ -113,16 +113,13 @@ class Endpoint:
 
 
 def read_config(*paths: Path) -> list[Endpoint]:
-    """The servers of client configurations (key ``mcpServers`` or ``servers``), without disabled ones.
-
-    Entries that start the same program, or name the same address, in the same way are one server; the later names
-    become its aliases. Lists of tools do not decide that: one program on two folders lists the same tools twice.
-    StudyError: not such a file, one name for two servers, or a variable that the environment lacks.
-    """
+    """The servers of client configurations, without disabled ones. Equal entries are one server; the later names become
+    its aliases. Lists of tools do not decide that: one program on two folders lists the same tools twice. StudyError:
+    not such a file, one name for two servers, or a variable that the environment lacks."""
     endpoints: dict[str, Endpoint] = {}
     for path in paths:
         for endpoint in _read(path):
-            same = next((other for other in endpoints.values() if _way(other) == _way(endpoint)), None)
+            same = next((other for other in endpoints.values() if other == endpoint), None)
             if same is not None:
                 names = dict.fromkeys((*same.aliases, endpoint.name))
                 names.pop(same.name, None)
@@ -134,10 +131,6 @@ def read_config(*paths: Path) -> list[Endpoint]:
     if not endpoints:
         raise StudyError("every server is disabled", file=paths[0], fix="enable one")
     return list(endpoints.values())
-
-
-def _way(endpoint: Endpoint) -> Endpoint:
-    return replace(endpoint, name="", aliases=())
 
 
 def _read(path: Path) -> list[Endpoint]:

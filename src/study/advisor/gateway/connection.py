@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from http import HTTPStatus
+from http.client import responses
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +40,12 @@ NAMED = 5  # tools that are left out, by name
 REASON = 400  # characters of a failure that are shown
 # Lines of a traceback (Node, Python) that say where, not what.
 _PLACE = re.compile(r"^\s*(?:at\s.*|File\s\".*|[~^]+)$", re.MULTILINE)
-# What the SDK says in the place of a refusal without words, and the names of HTTP statuses.
+# What the SDK says in the place of a refusal without words.
 _STAND_INS = ("Server returned an error response", "Not Found", "Session terminated")
 BROKEN = "\ufffd"  # in the place of bytes, or half of a surrogate pair, that are no letter
-_PHRASES = {status.value: status.phrase for status in HTTPStatus}
 OLDER = 5.0  # seconds to try the older HTTP
 _BLANK = re.compile(rb"\n\n|\r\n\r\n|\r\r")
-Notify = Callable[[Any], Awaitable[None]]
+Notify = Callable[[Any], Awaitable[None]] | None
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ class Sieve:
         """One incoming message, mended in place: a list of tools, the result of a call, the error of an HTTP status."""
         message = getattr(item, "message", None)
         if isinstance(message, JSONRPCError) and (status := self.failed.pop(message.id, None)):
-            phrase, error = _PHRASES.get(status, ""), message.error
+            phrase, error = responses.get(status, ""), message.error
             reason = "" if error.message in _STAND_INS else f": {error.message}"
             text = f"HTTP {status}{f' ({phrase})' if phrase else ''}{reason}"
             message.error = ErrorData(code=error.code, message=text, data={"status": status})
@@ -106,15 +105,9 @@ class Sieve:
             mend_result(result)
         return item
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.stream, name)
-
     async def __aiter__(self) -> AsyncIterator[Any]:
-        try:
-            async for item in self.stream:
-                yield self.sift(item)
-        finally:
-            self.over.set()
+        async for item in self.stream:
+            yield self.sift(item)
 
     async def __aenter__(self) -> Sieve:
         await self.stream.__aenter__()
@@ -169,7 +162,7 @@ class Connection:
 
 
 @asynccontextmanager
-async def connected(endpoint: Endpoint, timeout: float, *, notify: Notify | None = None) -> AsyncIterator[Connection]:
+async def connected(endpoint: Endpoint, timeout: float, notify: Notify = None) -> AsyncIterator[Connection]:
     """Open a session and close it, with the program that was started for it. `timeout`: seconds for one answer.
     `notify`: receives the server's notifications. Raises ConnectionFailedError: any error, without values of the
     entry."""
@@ -186,9 +179,7 @@ async def connected(endpoint: Endpoint, timeout: float, *, notify: Notify | None
                 open_.end = _last_words(log, endpoint)
 
 
-async def _opened(
-    endpoint: Endpoint, timeout: float, stack: AsyncExitStack, log: Any, notify: Notify | None
-) -> Connection:
+async def _opened(endpoint: Endpoint, timeout: float, stack: AsyncExitStack, log: Any, notify: Notify) -> Connection:
     """A session that begins with `initialize`, as every server of today knows it and some end on anything else; only
     with a server that refuses it, one of the protocol's next version, or the older HTTP with server-sent events."""
     ways: list[tuple[str, Endpoint, float | None]] = [("legacy", endpoint, None), ("auto", endpoint, None)]
@@ -283,47 +274,43 @@ class Bounded(httpx2.AsyncByteStream):
 
 async def list_tools(endpoint: Endpoint, connection: Connection) -> Listing:
     """All pages of a server's tools; a list without end is its problem."""
-    tools: list[Mapping[str, Any]] = []
-    cursor: str | None = None
-    cursors: set[str | None] = set()
-    remark, fields = "", {"name", "description", "input_schema"}
-    size, large, before = 0, 0, len(connection.sieve.faulty)
+    client, tools, cursors = connection.client, list[Mapping[str, Any]](), set[str | None]()
+    cursor, remark, size, large, before = None, "", 0, 0, len(connection.sieve.faulty)
     for _ in range(MAX_PAGES):
         cursors.add(cursor)
         try:
-            page = await connection.client.list_tools(cursor=cursor)
+            page = await client.list_tools(cursor=cursor)
         except MCPError as error:
-            offered = connection.client.server_capabilities.model_dump(exclude_none=True)
+            offered = client.server_capabilities.model_dump(exclude_none=True)
             if error.code != METHOD_NOT_FOUND or "tools" in offered:
                 raise
             raise ConnectionFailedError(f"it offers no tools, but {', '.join(offered) or 'nothing'}") from error
         for tool in page.tools:
-            record = tool.model_dump(by_alias=True, include=fields)
+            record = tool.model_dump(by_alias=True, include={"name", "description", "input_schema"})
             length = len(json.dumps(record, default=str))
-            large += length > DEFINITION
-            if length <= DEFINITION:
-                tools.append(record)
-                size += length
+            if length > DEFINITION:
+                large += 1
+                continue
+            tools.append(record)
+            size += length
         cursor = page.next_cursor
         if cursor and cursor in cursors:
             remark, cursor = "the cursor of its list leads back", None
             tools = list({json.dumps(tool, sort_keys=True): tool for tool in tools}.values())
-        if not cursor or len(tools) > MAX_TOOLS or size > LISTED:
+        endless = len(tools) > MAX_TOOLS or size > LISTED
+        if not cursor or endless:
             break
-    faulty = len(connection.sieve.faulty) - before
+    problem, faulty = None, connection.sieve.faulty[before:]
     if faulty:
-        names = ", ".join(connection.sieve.faulty[before:][:NAMED])
-        remark = f"{remark}{remark and '; '}left out, as the protocol does not allow it: {names}"
-    problem = None
-    if cursor or len(tools) > MAX_TOOLS or size > LISTED:
+        remark += f"{remark and '; '}left out, as the protocol does not allow it: {', '.join(faulty[:NAMED])}"
+    if cursor or endless:
         problem, tools = f"its list does not end ({len(tools)} tools so far)", []
     elif not tools and (faulty or large):
         most = f"a definition has {DEFINITION} characters at most"
         rule = "their entries must follow the MCP schema" if faulty else most
-        problem = f"no valid tool among {faulty + large} listed: {rule}"
-    text = (connection.client.instructions or "")[:2_000]
-    how: Any = {"remark": remark, "aliases": endpoint.aliases, "program": endpoint.program}
-    return Listing(endpoint.name, text, tuple(tools), problem, faulty=faulty, large=large, **how)
+        problem = f"no valid tool among {len(faulty) + large} listed: {rule}"
+    text, how = (client.instructions or "")[:2_000], dict[str, Any](aliases=endpoint.aliases, program=endpoint.program)
+    return Listing(endpoint.name, text, tuple(tools), problem, remark, len(faulty), large, **how)
 
 
 def _last_words(log: Any, endpoint: Endpoint) -> str:
@@ -354,6 +341,5 @@ def innermost(error: BaseException) -> BaseException:
 def reason_of(error: BaseException, endpoint: Endpoint) -> str:
     """The innermost failure in one line."""
     error = innermost(error)
-    if isinstance(error, ConnectionFailedError):
-        return str(error)
-    return shortened(f"{type(error).__name__}: {error}", endpoint)
+    ours = isinstance(error, ConnectionFailedError)
+    return str(error) if ours else shortened(f"{type(error).__name__}: {error}", endpoint)

@@ -28,23 +28,18 @@ from study.advisor.gateway.view import ServeSettings, View
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.index import matching
 from study.advisor.retrieval.route import Request
-from study.base.errors import StudyError
+from study.base.errors import StudyError, require_one_of
 
 FINDS = 20  # answers of `find` that are remembered per host, to know what a called tool was shown for
 HOSTS = 1_000  # hosts of which that is remembered
 NEXT = 3  # tools that often came after a found one, at most
-METHODS = {"relevance": "dense", INTENT: INTENT}
-Save = Callable[[ToolCatalog], None]
 
 
 @dataclass
 class Find:
     """What a host was shown."""
 
-    query: str
-    keys: tuple[str, ...]
-    moment: float
-    factors: tuple[tuple[float, ...], ...] = ()
+    event: Event  # without an outcome
     used: bool = False  # whether a call followed
 
 
@@ -52,22 +47,22 @@ class Finds(LRUCache[str, deque[Find]]):
     """The last `FINDS` answers of each of the last `HOSTS` hosts (a host chooses its own name). `dropped`: is told of
     each that is no longer remembered."""
 
-    def __init__(self, dropped: Callable[[str, Find], None]) -> None:
+    def __init__(self, dropped: Callable[[Find], None]) -> None:
         super().__init__(HOSTS)
         self.dropped = dropped
 
-    def add(self, host: str, find: Find) -> None:
+    def add(self, find: Find) -> None:
         """Remember what a host was shown."""
-        finds = self.setdefault(host, deque())
+        finds = self.setdefault(find.event.agent, deque())
         finds.append(find)
         if len(finds) > FINDS:
-            self.dropped(host, finds.popleft())
+            self.dropped(finds.popleft())
 
     def popitem(self) -> tuple[str, deque[Find]]:
         """Forget the host that asked longest ago."""
         host, finds = super().popitem()
         for find in finds:
-            self.dropped(host, find)
+            self.dropped(find)
         return host, finds
 
 
@@ -85,7 +80,7 @@ class Gateway:
         *,
         before: ToolCatalog | None = None,
         published: ToolCatalog | None = None,
-        save: Save | None = None,
+        save: Callable[[ToolCatalog], None] | None = None,
         store: FeedbackStore | None = None,
         say: Callable[[str], None] = print,
         embedder: Embedder | None = None,
@@ -96,9 +91,9 @@ class Gateway:
         self.embedder = embedder or quick_embedder()
         listed = [live.as_listing(before, row) for row in range(len(before.servers))] if before else []
         listings = {(one.name, one.program): one for one in listed}
-        keys = {name: (name, endpoint.program) for name, endpoint in self.endpoints.items()}
-        self.listings = {name: listings[key] for name, key in keys.items() if key in listings}
-        self.pool = Pool(endpoints, settings, self.listed)
+        keys = [(endpoint.name, endpoint.program) for endpoint in endpoints]
+        self.listings = {key[0]: listings[key] for key in keys if key in listings}
+        self.pool = Pool(endpoints, settings, self.take)
         self.checker = Checker(settings.check_seconds, settings.argument_characters)
         self.finds = Finds(self._unused)
         self.ranking = asyncio.Lock()  # one question at a time
@@ -144,28 +139,22 @@ class Gateway:
 
     def summary(self, problems: Mapping[str, str]) -> str:
         """What was found, in a line for a person."""
-        view = self.view
-        sizes = len(view.catalog.tools), len({tool.server for tool in view.catalog.tools})
-        lines = [f"{name}: {problem}" for name, problem in problems.items()]
-        before = f"{sizes[0]} tools of {sizes[1]} servers have {view.tools.tokens.sum()} tokens of definitions"
+        tools, tokens = self.view.catalog.tools, self.view.tools.tokens.sum()
+        servers = len({tool.server for tool in tools})
         seen = f"; the host sees {self.shown_tokens} instead" if self.shown_tokens else ""
-        return "\n".join([*lines, before + seen])
+        found = f"{len(tools)} tools of {servers} servers have {tokens} tokens of definitions{seen}"
+        return "\n".join([*(f"{name}: {problem}" for name, problem in problems.items()), found])
 
     async def refresh(self, names: Sequence[str] | None = None) -> dict[str, Any]:
         """Ask servers (default: all) for their tools again. Returns what changed, and each failed one's problem."""
         for name in names or ():
-            if name not in self.endpoints:
-                raise StudyError(f"no server {name!r:.100}", fix=f"one of: {', '.join(self.endpoints) or 'none'}")
+            require_one_of(name, "server", self.endpoints)
         endpoints = [self.endpoints[name] for name in names or self.endpoints]
         listings = await live.list_all(endpoints, self.settings.start_seconds)
-        counts = await self._take(listings)
+        counts = await self.take(*listings)
         return counts | {"problems": {one.name: problem for one in listings if (problem := one.problem or one.remark)}}
 
-    async def listed(self, listing: Listing) -> None:
-        """Take what a running server lists."""
-        await self._take([listing])
-
-    async def _take(self, listings: Sequence[Listing]) -> dict[str, int]:
+    async def take(self, *listings: Listing) -> dict[str, int]:
         """Put new listings into the index; equal ones, known by their hash, change nothing."""
         async with self.changing:
             for listing in listings:
@@ -192,23 +181,24 @@ class Gateway:
         name and summary."""
         await self.ready()
         view = self.view
-        k, budget = k or self.settings.k, budget or self.settings.budget
+        settings, intent = self.settings, self.settings.ranking == INTENT
         if not view.catalog.tools and (view.own_catalog.tools or self.published):
             raise StudyError("no tool is allowed", fix="patterns of allowed and denied tools are for SERVER__TOOL")
         if not view.catalog.tools:
             raise StudyError("there are no tools yet", fix="call `refresh`, which says what is wrong with the servers")
-        method, among = METHODS[self.settings.ranking], matching(view.catalog, servers, tags)
-        options = ToolOptions(k, method, among=among, budget=budget, context=Context(host))
+        how: Any = {"among": matching(view.catalog, servers, tags), "budget": budget or settings.budget}
+        options = ToolOptions(k or settings.k, INTENT if intent else "dense", context=Context(host), **how)
         async with self.ranking:
             answer = await asyncio.to_thread(ask, view.tools, request, options)
         rows = [item.row for item in answer.items]
         tools = [view.entry(item.row, whole=item.whole) | {"score": round(item.score, 3)} for item in answer.items]
         words = request if isinstance(request, str) else " ".join(request)
-        words = self.store.hashed(words) if self.store else ""
+        words, keys = self.store.hashed(words) if self.store else "", tuple(view.keys[row] for row in rows)
         factors = tuple(tuple(item.factors.values()) for item in answer.items if item.factors)
-        self.finds.add(host, Find(words, tuple(view.keys[row] for row in rows), time.time(), factors))
+        known: Any = {"factors": factors, "experiment": settings.experiment if factors else None}
+        self.finds.add(Find(Event(host, words, keys, asked=time.time(), **known)))
         tokens = {"definitions here": answer.tokens, "of all tools": int(view.tools.tokens.sum())}
-        chains = view.tools.recommender.chains if method == INTENT and rows else None
+        chains = view.tools.recommender.chains if intent and rows else None
         after = [view.names[row] for row in chains.next_of(rows[0], NEXT)] if chains else []  # as the log says
         return {"tools": tools, "tokens": tokens} | ({"often_next": after} if after else {})
 
@@ -225,8 +215,7 @@ class Gateway:
             server = self.view.catalog.servers[self.view.catalog.tools[row].server]
             fix = f"add {server.name} to your servers to use it"
             raise StudyError(f"{name!r:.100} is known from a catalogue; none of your servers has it", fix=fix)
-        success, started = None, time.time()
-        began = time.perf_counter()
+        success, started, began = None, time.time(), time.perf_counter()
         try:
             for again in (False, True):
                 child = await self.pool.child(owner)
@@ -253,22 +242,17 @@ class Gateway:
         if self.store is None:
             return
         recent = reversed(self.finds.get(host, ()))
-        match = next((find for find in recent if key in find.keys), Find("", (), started))
+        match = next((find for find in recent if key in find.event.shown), Find(Event(host, "", asked=started)))
         match.used, latency = True, None if success is None else milliseconds
-        now = max(time.time(), match.moment)
-        call: Any = {"selected": key, "success": success, "finished": now, "latency_ms": latency}
-        self.store.append(replace(self._event(host, match), **call))
+        now = max(time.time(), match.event.asked or 0.0)
+        self.store.append(replace(match.event, selected=key, success=success, finished=now, latency_ms=latency))
         if self.settings.ranking == INTENT and success is not None:
             self.view.tools.recommender.used(host, key)
 
-    def _unused(self, host: str, find: Find) -> None:
+    def _unused(self, find: Find) -> None:
         """Note a search that no call followed."""
         if self.store is not None and not find.used:
-            self.store.append(self._event(host, find))
-
-    def _event(self, host: str, find: Find) -> Event:
-        how: Any = {"factors": find.factors, "experiment": self.settings.experiment if find.factors else None}
-        return Event(host, find.query, find.keys, asked=find.moment, **how)
+            self.store.append(find.event)
 
 
 def limited(result: CallToolResult, characters: int) -> CallToolResult:

@@ -95,11 +95,8 @@ class Guard:
 
     def run(self) -> None:
         """Pass the server's messages on, one a line, until it or the host ends."""
-        listener = threading.Thread(target=self.hear, daemon=True)
-        for thread in (
-            listener,
-            *(threading.Thread(target=part, daemon=True) for part in (self.to_server, self.watch)),
-        ):
+        threads = [threading.Thread(target=part, daemon=True) for part in (self.hear, self.to_server, self.watch)]
+        for thread in threads:
             thread.start()
         assert self.server.stdout is not None
         held = bytearray()
@@ -117,7 +114,7 @@ class Guard:
             code: int | str = self.server.wait(GRACE)
         except subprocess.TimeoutExpired:
             code = "none: it closed its output"
-        listener.join(GRACE / 2)
+        threads[0].join(GRACE / 2)
         self.end(f"the program ended (exit code {code})")
 
 

@@ -5,30 +5,26 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import partial, wraps
-from types import new_class
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
 from mcp.server.stdio import stdio_server
+from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.message import SessionMessage
 from mcp.types import ToolAnnotations
 from mcp_types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
-from pydantic import ValidationError
+from pydantic import ValidationError, create_model
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from study.advisor.strict import Strict
 from study.base.errors import StudyError
-
-if TYPE_CHECKING:
-    import socket
-
-    from mcp.server.transport_security import TransportSecuritySettings
 
 LONG = 1_000  # digits of an integer
 SESSIONS = 1_000  # over HTTP, at once; the SDK ends one after half an hour without a request
@@ -127,9 +123,7 @@ def make_tool(
     how: Any = {"description": inspect.cleandoc(str(function.__doc__)), "annotations": annotations}
     tool = Tool.from_function(call, structured_output=False, **how)
     model = tool.fn_metadata.arg_model
-    closed: type[Any] = new_class(
-        model.__name__, (Strict, model), exec_body=lambda body: body.update(__module__=__name__)
-    )
+    closed: Any = create_model(model.__name__, __base__=(Strict, model), __module__=__name__)
     tool.fn_metadata.arg_model = closed
     tool.parameters = closed.model_json_schema(by_alias=True, schema_generator=schemas)
     del tool.parameters["title"]  # it repeats the name, at the cost of tokens

@@ -34,32 +34,27 @@ UNKNOWN_DAY = "an earlier day"
 # A variable as a failing program speaks of it; codes of errors are written alike.
 _VARIABLE = re.compile(r"\b(?!ERR_)[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b(?<!_NOT_FOUND)")
 _OPTION = re.compile(r"(?:missing|requires?d?)\b[^.;\n]{0,60}?\s(--[a-z][a-z-]{1,40})", re.IGNORECASE)
-_SPOKEN = 3
-
-
-async def ask(endpoint: Endpoint, timeout: float) -> Listing:
-    """Connect, list all pages of tools, disconnect; any failure becomes the listing's problem."""
-    began = time.perf_counter()
-    try:
-        async with asyncio.timeout(timeout), connected(endpoint, timeout) as connection:
-            listing = await list_tools(endpoint, connection)
-            return replace(listing, seconds=time.perf_counter() - began)
-    except TimeoutError:
-        problem = f"no complete answer within {timeout:g} s"
-    except Exception as error:  # a stranger's program may fail in any way
-        problem = reason_of(error, endpoint)
-    return Listing(endpoint.name, problem=problem, aliases=endpoint.aliases, program=endpoint.program)
 
 
 async def list_all(endpoints: Sequence[Endpoint], timeout: float) -> list[Listing]:
-    """Ask the servers, `AT_ONCE` at a time; one listing each, in order."""
+    """Ask the servers for all pages of tools, `AT_ONCE` at a time; one listing each, in order. Any failure becomes the
+    listing's problem."""
     free = asyncio.Semaphore(AT_ONCE)
 
-    async def one(endpoint: Endpoint) -> Listing:
+    async def ask(endpoint: Endpoint) -> Listing:
         async with free:
-            return await ask(endpoint, timeout)
+            began = time.perf_counter()
+            try:
+                async with asyncio.timeout(timeout), connected(endpoint, timeout) as connection:
+                    listing = await list_tools(endpoint, connection)
+                    return replace(listing, seconds=time.perf_counter() - began)
+            except TimeoutError:
+                problem = f"no complete answer within {timeout:g} s"
+            except Exception as error:  # a stranger's program may fail in any way
+                problem = reason_of(error, endpoint)
+            return Listing(endpoint.name, problem=problem, aliases=endpoint.aliases, program=endpoint.program)
 
-    return list(await asyncio.gather(*map(one, endpoints)))
+    return list(await asyncio.gather(*map(ask, endpoints)))
 
 
 def starts(endpoints: Sequence[Endpoint], listings: Sequence[Listing]) -> dict[str, dict[str, Any]]:
@@ -84,7 +79,7 @@ def lacks(endpoint: Endpoint, problem: str) -> str:
     """
     given = "\n".join([*endpoint.env, *endpoint.env.values(), *endpoint.args])
     names = dict.fromkeys([*_VARIABLE.findall(problem), *_OPTION.findall(problem)])
-    return ", ".join([name for name in names if len(name) <= 60 and name not in given][:_SPOKEN])
+    return ", ".join([name for name in names if len(name) <= 60 and name not in given][:3])
 
 
 def build(

@@ -74,8 +74,8 @@ def make_server(gateway: Gateway) -> Server:
         await gateway.ready()
         return as_json(await gateway.refresh(servers))
 
-    reading = [make_tool(function, READS, Short) for function in (find_tools, describe_tools, refresh)]
-    tools = [*reading[:2], make_tool(call_tool, ACTS, Short), reading[2]]
+    kinds: dict[Any, ToolAnnotations] = {find_tools: READS, describe_tools: READS, call_tool: ACTS, refresh: READS}
+    tools = [make_tool(function, kind, Short) for function, kind in kinds.items()]
     seen = [{"name": tool.name, "description": tool.description, "inputSchema": tool.parameters} for tool in tools]
     gateway.shown_tokens = int(count_tokens(list(map(as_json, seen))).sum())
 

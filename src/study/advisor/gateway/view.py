@@ -72,19 +72,16 @@ class View:
         rows = [row for row, name in enumerate(names) if settings.allows(name)]
         self.catalog = ToolCatalog(whole.name, whole.servers, tuple(whole.tools[row] for row in rows))
         self.owners = [owners[tool.server] for tool in self.catalog.tools]
-        keys = tool_keys(whole)
-        keys = (*tool_keys(own_catalog), *keys[len(own_catalog.tools) :])
+        keys = (*tool_keys(own_catalog), *tool_keys(whole)[len(own_catalog.tools) :])
         self.keys = [keys[row] for row in rows]
         self.full = [names[row] for row in rows]
         self.names = self._named()
         self.rows = {name: row for row, name in enumerate(self.names)}
-        how: Any = {"keys": self.keys, "store": store, "experiment": settings.experiment}
-        self.tools = Tools(self.catalog, embedder, **how)
+        self.tools = Tools(self.catalog, embedder, keys=self.keys, store=store, experiment=settings.experiment)
 
     def _named(self) -> list[str]:
         """The name of every tool for a host: its own where it has it alone, else ``server__tool``, numbered at need."""
-        taken, seen = set(self.full), Counter[str]()
-        named = []
+        taken, seen, named = set(self.full), Counter[str](), []
         for tool, name in zip(self.catalog.tools, self.full, strict=True):
             alone = len(self.catalog.rows_by_name[tool.name]) == 1 and tool.name not in taken
             chosen = tool.name if alone else name
