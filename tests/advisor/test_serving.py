@@ -8,14 +8,18 @@ from urllib.parse import urlsplit
 
 import httpx2
 import pytest
+import uvicorn
 from mcp import Client
+from typer.testing import CliRunner
 
 from study.advisor import serving
 from study.advisor.agent import mcp, page
 from study.advisor.agent.conversation import Agent
 from study.advisor.engine.intent.feedback import FeedbackStore
+from study.advisor.gateway import interface
 from study.advisor.gateway.gateway import Gateway
-from study.advisor.gateway.server import make_server
+from study.advisor.gateway.server import make_server, run
+from study.cli import agent as cli
 from tests.advisor.agent.conftest import serving as at_address
 from tests.advisor.agent.conftest import toy
 from tests.advisor.gateway.served import QUICK
@@ -30,7 +34,9 @@ LATE = {
     + HEAD
     + b"\r\nContent-Length: 9\r\n\r\n",
 }
-HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+ACCEPT = {"Accept": "application/json, text/event-stream"}
+HOST = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+HELLO = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HOST}
 
 
 @pytest.fixture
@@ -89,14 +95,12 @@ def test_an_answer_may_take_its_time(monkeypatch):
         async with Client(f"{address}/mcp", read_timeout_seconds=60, cache=None) as client:
             return await client.call_tool("describe_catalog", {})
 
-    accept = {"Accept": "application/json, text/event-stream"}
     with at_address(mcp.server(slow).streamable_http_app()) as address, httpx2.Client(trust_env=False) as client:
         reply = asyncio.run(asyncio.wait_for(work(address), 60))
         assert json.loads(reply.content[0].text)["servers"] == 7
-        body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
-        begun = client.post(f"{address}/mcp", json=body, headers=accept)
+        begun = client.post(f"{address}/mcp", json=HELLO, headers=ACCEPT)
         session = {"Mcp-Session-Id": begun.headers["mcp-session-id"]}
-        with client.stream("GET", f"{address}/mcp", headers=accept | session, timeout=2) as stream:
+        with client.stream("GET", f"{address}/mcp", headers=ACCEPT | session, timeout=2) as stream:
             assert stream.status_code == 200
             with pytest.raises(httpx2.ReadTimeout):  # nothing is said, and the stream stays open
                 next(stream.iter_raw())
@@ -114,3 +118,29 @@ def test_so_many_connections_are_served_at_once_and_no_more(application, monkeyp
             assert connection.recv(1) == b""
             connection.close()
         assert httpx2.get(address, trust_env=False).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["gateway", "agent"])
+def test_so_many_hosts_of_this_machine_have_a_session_over_http_and_no_more(monkeypatch, host):
+    monkeypatch.setattr(interface, "SESSIONS", 2)
+    monkeypatch.setattr("study.advisor.engine.catalogue.require", lambda *given: None)
+    apps = []
+
+    async def serve(self, sockets=None):
+        apps.append(self.config.app)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(uvicorn.Server, "serve", serve)
+        if host == "gateway":
+            mcp_server = make_server(Gateway([], QUICK, embedder=None, say=lambda _: None))
+            run(mcp_server, "streamable-http", 4321)
+        else:
+            words = ["mcp", "--transport", "streamable-http", "--port", "4321"]
+            CliRunner().invoke(cli.app, words, catch_exceptions=False)
+    own = {"Host": "127.0.0.1:4321"}
+    with at_address(apps[0]) as address:
+        statuses = [
+            httpx2.post(f"{address}/mcp", json=HELLO, headers=ACCEPT | headers, trust_env=False).status_code
+            for headers in ({"Host": "evil.example"}, own | {"Origin": "https://evil.example"}, own, own, own)
+        ]
+    assert statuses == [421, 403, 200, 200, 503]

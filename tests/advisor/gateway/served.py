@@ -5,6 +5,7 @@ import json
 import os
 import sys
 import time
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,16 +46,13 @@ def environment(project):
 
 @pytest.fixture
 def served(embedder):
-    """Do `work` with a client of a server over `endpoints`; what a host is shown, and what a person is told."""
+    """A client of a server over `endpoints`, and its gateway; `said`: what a person is told."""
 
-    def run(work, *endpoints, settings=QUICK, **how):
+    @asynccontextmanager
+    async def run(*endpoints, settings=QUICK, **how):
         gateway = Gateway(endpoints, settings, embedder=embedder, say=run.said.append, **how)
-
-        async def within():
-            async with Client(make_server(gateway)) as client:
-                return await work(client, gateway)
-
-        return asyncio.run(asyncio.wait_for(within(), 200))
+        async with asyncio.timeout(200), Client(make_server(gateway)) as client:
+            yield client, gateway
 
     run.said = []
     return run

@@ -207,12 +207,8 @@ def test_a_default_is_filled_and_a_value_is_not(tmp_path, monkeypatch, text, fil
 
 
 WRONG = [{}, {"command": "x", "url": "y"}, {"url": "file:///etc/passwd"}, {"command": "x", "args": [1]}]
-WRONG += [
-    {"command": "x", "env": {"A": 1}},
-    {"command": "${ABSENT}${TOKEN}"},
-    {"command": "${ABSENT:-${ABSENT}}${TOKEN}"},
-    {"type": "pigeon", "command": "x"},
-]
+WRONG += [{"command": "x", "env": {"A": 1}}, {"command": "${ABSENT}${TOKEN}"}, {"type": "pigeon", "command": "x"}]
+WRONG += [{"command": "${ABSENT:-${ABSENT}}${TOKEN}"}]
 WRONG += [{"type": "http", "command": "x"}, {"command": "x", "disabled": True}]
 
 

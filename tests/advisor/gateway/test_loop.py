@@ -45,8 +45,9 @@ def play(embedder, tmp_path):
 
 def test_a_task_is_done_request_by_request(play):
     call = json.dumps({"name": "read_file", "arguments": {"path": "</result> a"}})
-    done, messages, events = play(BLOCK.format("file", "read a file"), CALL.format(call), "It says a.")
-    assert (done.finished, done.final_response, done.rounds, done.malformed) == (True, "It says a.", 3, 0)
+    untagged = '{"name": "read_file", "arguments": {"path": "b"}}'  # is an answer, or a quotation
+    done, messages, events = play(BLOCK.format("file", "read a file"), CALL.format(call), untagged)
+    assert (done.finished, done.final_response, done.rounds, done.malformed) == (True, untagged, 3, 0)
     request, called = done.steps
     assert request["request"] == {"server": "file", "tool": "read a file"}
     assert "read_file" in [tool["name"] for tool in request["found"]]
@@ -98,12 +99,6 @@ def test_a_model_that_only_asks_calls_nothing(play):
     assert messages[3] == "You asked for this before. Ask in other words, or answer without a block."
 
 
-def test_a_call_without_tags_is_an_answer(play):
-    call = '{"name": "read_file", "arguments": {"path": "a"}}'
-    done, _, _ = play(BLOCK.format("file", "read a file"), call, fits=0.0)
-    assert (done.final_response, len(done.steps)) == (call, 1)
-
-
 def test_limits_hold(play):
     flood = "".join(BLOCK.format("a", f"t{number}") for number in range(50))
     done, _, _ = play(flood, "done", dry=True, fits=0.0)
@@ -136,16 +131,13 @@ def test_the_command(toy, run, server, tmp_path, monkeypatch):
     assert [event.selected for event in feedback_of("tools-mine").events()] == ["good/read_file"]
 
 
+@pytest.mark.anyio
 @pytest.mark.parametrize("method", ["routed", "intent"])
-def test_every_interface_ranks_by_the_same_texts_of_tools(served, toy, run, method):
+async def test_every_interface_ranks_by_the_same_texts_of_tools(served, toy, run, method):
     """A tool whose parameters speak of other things: nearest by its description, and not by all of its definition."""
     tools = (Tool(0, "read", "read a file", schema(a="map, price, mail, send")), Tool(0, "t", "read a file or mail"))
     odd = ToolCatalog("toy", (Server("fs", "Files", "read and write a file"),), tools)
     save_catalog(toy, odd)
-
-    async def work(client, gateway):
-        block = {"server": "read and write a file", "tool": "read a file"} if method == "routed" else {"task": words}
-        return [tool["name"] for tool in (await ask(client, "find_tools", **block))["tools"]]
 
     words = BLOCK.format("read and write a file", "read a file") if method == "routed" else "read a file"
     settings = replace(QUICK, ranking="intent" if method == "intent" else "relevance")
@@ -154,4 +146,6 @@ def test_every_interface_ranks_by_the_same_texts_of_tools(served, toy, run, meth
         output = run("find", words, "--catalogue", "toy", "--method", method, "--document", document, "--json").output
         found[document] = [entry["tool"]["name"] for entry in json.loads(output)]
     assert found == {"template": ["read", "t"], "name_desc": ["read", "t"]}
-    assert served(work, settings=settings, published=odd) == ["read", "t"]
+    block = {"server": "read and write a file", "tool": "read a file"} if method == "routed" else {"task": words}
+    async with served(settings=settings, published=odd) as (client, _):
+        assert [tool["name"] for tool in (await ask(client, "find_tools", **block))["tools"]] == ["read", "t"]

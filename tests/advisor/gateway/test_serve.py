@@ -12,32 +12,31 @@ from types import SimpleNamespace
 import httpx2
 import psutil
 import pytest
-import uvicorn
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.server.mcpserver import MCPServer
 from mcp.types import CallToolResult, ImageContent, TextContent
-from typer.testing import CliRunner
 
 from study.advisor.engine.intent.feedback import Event, FeedbackStore, feedback_of
 from study.advisor.engine.intent.settings import intent_settings
-from study.advisor.gateway import children, connection, guard, interface, live, server
+from study.advisor.gateway import children, connection, guard, live, server
 from study.advisor.gateway import gateway as module
 from study.advisor.gateway.client_config import Endpoint, read_config
 from study.advisor.gateway.gateway import HOSTS, Gateway, limited
 from study.advisor.retrieval.documents import load_catalog
 from study.advisor.retrieval.texts import count_tokens
-from study.cli import agent as cli
 from study.tools.intent import lessons, outcomes
 from tests.advisor.agent.conftest import serving
 from tests.advisor.gateway.served import QUICK, SCRIPT, ask, call, config, entry, environment, gone, scripted, wait
 from tests.tiny_study import REPOSITORY
 
+pytestmark = pytest.mark.anyio
 
-def test_tools_are_found_described_and_called(served, catalog, tmp_path):
+
+async def test_tools_are_found_described_and_called(served, catalog, tmp_path):
     store, saved = FeedbackStore(tmp_path / "events.sqlite"), []
-
-    async def work(client, gateway):
+    own = scripted("good", "good"), scripted("other", "changed")
+    async with served(*own, published=catalog, store=store, save=saved.append) as (client, gateway):
         tools = (await client.list_tools()).tools
         assert [tool.name for tool in tools] == ["find_tools", "describe_tools", "call_tool", "refresh"]
         properties = tools[0].input_schema["properties"]
@@ -75,9 +74,6 @@ def test_tools_are_found_described_and_called(served, catalog, tmp_path):
             assert "no server named good with the tag toy" in among[2].content[0].text
         for wrong in ({}, {"task": " "}, {"server": "x"}, {"task": "x", "server": "x", "tool": "y"}, {"words": "x"}):
             assert (await client.call_tool("find_tools", wrong)).is_error, wrong
-
-    own = scripted("good", "good"), scripted("other", "changed")
-    served(work, *own, published=catalog, store=store, save=saved.append)
     assert "7 tools of 5 servers" in served.said[-1]
     assert [server.id for server in saved[-1].servers] == ["good", "other"]
     first, second, *unused = store.events()
@@ -89,22 +85,23 @@ def test_tools_are_found_described_and_called(served, catalog, tmp_path):
     assert 0.01 < first.latency_ms < 10_000
 
 
-def test_the_latency_of_a_call_is_noted_in_milliseconds(served, tmp_path, monkeypatch):
+async def test_the_latency_of_a_call_is_noted_in_milliseconds(served, tmp_path, monkeypatch):
     clock = iter([10.0, 11.0, 11.25])  # before the server is there, as the call is sent, and at the answer
     monkeypatch.setattr(module, "time", SimpleNamespace(time=time.time, perf_counter=lambda: next(clock)))
     store = FeedbackStore(tmp_path / "events.sqlite")
-    served(lambda client, gateway: call(client, "read_file", path="x"), scripted("s", "good"), store=store)
+    async with served(scripted("s", "good"), store=store) as (client, _):
+        await call(client, "read_file", path="x")
     assert [event.latency_ms for event in store.events()] == [250.0]
 
 
-def test_ranking_by_intent_learns_from_every_call(served, tmp_path):
+async def test_ranking_by_intent_learns_from_every_call(served, tmp_path):
     settings, store = replace(QUICK, ranking="intent", experiment="trial"), FeedbackStore(tmp_path / "events.sqlite")
     # In two sessions of the past, what b reads was followed by what a reads.
     for moment in (0.0, 90_000.0):
         for key in ("b/read_file", "a/read_file"):
             store.append(Event("past", "q", (), key, True, moment, moment))
-
-    async def work(client, gateway):
+    servers = scripted("a", "good"), scripted("b", "good", "x")
+    async with served(*servers, settings=settings, store=store) as (client, gateway):
         orders, chains = [], []
         for _ in range(2):
             answer = await ask(client, "find_tools", task="read a file", k=2)
@@ -116,8 +113,6 @@ def test_ranking_by_intent_learns_from_every_call(served, tmp_path):
         by_name = dict(zip([order[0] for order in orders], chains, strict=True))
         assert by_name == {"b__read_file": ["a__read_file"], "a__read_file": None}
         assert gateway.view.tools.recommender.recent(store.events()[-1].agent) == [gateway.view.row(last)] * 1
-
-    served(work, scripted("a", "good"), scripted("b", "good", "x"), settings=settings, store=store)
     events = store.events()[4:]
     assert [(event.experiment, len(event.factors)) for event in events] == [("trial", 2)] * 2
     assert all(len(own) == 1 for own in lessons(events))
@@ -125,29 +120,25 @@ def test_ranking_by_intent_learns_from_every_call(served, tmp_path):
     assert sorted(observed.values()) == [[], [], [1.0]]
 
 
-def test_servers_start_when_needed_make_room_and_end_when_idle(served):
-    async def room(client, gateway):
+async def test_servers_start_when_needed_make_room_and_end_when_idle(served):
+    servers = [scripted(name, "good") for name in "abc"]
+    async with served(*servers, settings=replace(QUICK, most_running=2)) as (client, gateway):
         await gateway.ready()
         pool = gateway.pool.children.values()
         assert not any(child.running for child in pool)
         for name in "abc":
             await call(client, f"{name}__read_file", path="x")
         assert [child.running for child in pool] == [False, True, True]
-
-    async def idle(client, gateway):
+    async with served(scripted("a", "good"), settings=replace(QUICK, idle_seconds=0.5)) as (client, gateway):
         await call(client, "read_file", path="x")
         async with asyncio.timeout(30):
             while gateway.pool.children["a"].running:
                 await asyncio.sleep(0.05)
 
-    served(room, *(scripted(name, "good") for name in "abc"), settings=replace(QUICK, most_running=2))
-    served(idle, scripted("a", "good"), settings=replace(QUICK, idle_seconds=0.5))
 
-
-def test_a_changed_list_is_followed(served):
+async def test_a_changed_list_is_followed(served):
     saved = []
-
-    async def work(client, gateway):
+    async with served(scripted("s", "calls"), save=saved.append) as (client, gateway):
         await call(client, "grow", text="x")
         async with asyncio.timeout(10):
             while "grown" not in gateway.view.rows:
@@ -155,17 +146,14 @@ def test_a_changed_list_is_followed(served):
         assert await call(client, "grown", path="x") == ('{"path": "x"}', False)
         assert len(saved) == 2
 
-    served(work, scripted("s", "calls"), save=saved.append)
 
-
-def test_what_is_known_is_not_asked_again_and_an_outage_changes_nothing(served, tmp_path):
+async def test_what_is_known_is_not_asked_again_and_an_outage_changes_nothing(served, tmp_path):
     program = tmp_path / "python"
     program.symlink_to(sys.executable)
     broken = replace(scripted("good", "good"), command=str(program))
-    catalog, _ = live.build("mine", asyncio.run(live.list_all([broken], 20)))
+    catalog, _ = live.build("mine", await live.list_all([broken], 20))
     program.unlink()
-
-    async def work(client, gateway):
+    async with served(broken, before=catalog) as (client, _):
         answer = await ask(client, "find_tools", task="read a file")
         assert [tool["name"] for tool in answer["tools"]] == ["read_file"]
         text, failed = await call(client, "read_file", path="x")
@@ -174,22 +162,17 @@ def test_what_is_known_is_not_asked_again_and_an_outage_changes_nothing(served, 
         assert (outcome["unchanged"], "cannot be started" in outcome["problems"]["good"]) == (1, True)
         assert (await client.call_tool("refresh", {"servers": ["x"]})).is_error
 
-    served(work, broken, before=catalog)
 
-
-def test_what_was_listed_belongs_to_a_program_and_not_to_its_name(served):
-    listings = asyncio.run(live.list_all([scripted("db", "good"), scripted("same", "good")], 60))
+async def test_what_was_listed_belongs_to_a_program_and_not_to_its_name(served):
+    listings = await live.list_all([scripted("db", "good"), scripted("same", "good")], 60)
     catalog, _ = live.build("mine", listings)
     failed = live.Listing("db", problem="gone", program=scripted("db", "calls").program)
     assert [server.id for server in live.build("mine", [failed, listings[1]], before=catalog)[0].servers] == ["same"]
-
-    async def work(client, gateway):
+    async with served(scripted("db", "calls"), scripted("same", "good"), before=catalog) as (client, _):
         answer = await ask(client, "find_tools", task="echo a file", k=50)
         assert {tool["server"] for tool in answer["tools"]} == {"db", "same"}
         assert "read_file" not in {tool["name"] for tool in answer["tools"] if tool["server"] == "db"}
         assert await call(client, "db__echo", text="x") == ('{"text": "x"}', False)
-
-    served(work, scripted("db", "calls"), scripted("same", "good"), before=catalog)
 
 
 @pytest.mark.parametrize(
@@ -201,16 +184,14 @@ def test_what_was_listed_belongs_to_a_program_and_not_to_its_name(served):
         (("S__*",), (), []),
     ],
 )
-def test_tools_that_are_not_allowed_are_neither_found_nor_called(served, allow, deny, left):
-    async def work(client, gateway):
+async def test_tools_that_are_not_allowed_are_neither_found_nor_called(served, allow, deny, left):
+    settings = replace(QUICK, allow=allow, deny=deny)
+    async with served(scripted("s", "calls"), scripted("t", "good"), settings=settings) as (client, gateway):
         await gateway.ready()
         assert sorted(gateway.view.names) == sorted(left)
         assert (await client.call_tool("find_tools", {"task": "read a file"})).is_error == (not left)
         text, failed = await call(client, "s__die", text="x")
         assert (failed, "or it is not allowed here" in text) == (True, True)
-
-    settings = replace(QUICK, allow=allow, deny=deny)
-    served(work, scripted("s", "calls"), scripted("t", "good"), settings=settings)
 
 
 def web_server(**more):
@@ -222,7 +203,7 @@ def web_server(**more):
 
 
 @pytest.mark.parametrize("place", ["/mcp", "/sse", "/events"])
-def test_servers_at_an_address(served, tmp_path, place):
+async def test_servers_at_an_address(served, tmp_path, place):
     """Streamable HTTP, and the older way where the address says so and where it does not."""
     app = web_server().streamable_http_app() if place == "/mcp" else web_server().sse_app(sse_path=place)
     keys = set()
@@ -231,19 +212,17 @@ def test_servers_at_an_address(served, tmp_path, place):
         keys.add(dict(scope.get("headers", ())).get(b"x-key"))
         await app(scope, receive, send)
 
-    async def work(client, gateway):
-        answer = await ask(client, "find_tools", task="send a mail")
-        assert [tool["name"] for tool in answer["tools"]] == ["send"]
-        assert await call(client, "send", to="you") == ("sent to you", False)
-
     with serving(watched) as address:
         web, absent = {"url": address + place, "headers": {"X-Key": "k"}}, {"url": "http://127.0.0.1:9/mcp"}
-        served(work, *read_config(config(tmp_path, web=web, gone=absent)))
+        async with served(*read_config(config(tmp_path, web=web, gone=absent))) as (client, _):
+            answer = await ask(client, "find_tools", task="send a mail")
+            assert [tool["name"] for tool in answer["tools"]] == ["send"]
+            assert await call(client, "send", to="you") == ("sent to you", False)
     assert keys - {None} == {b"k"}
 
 
 @pytest.mark.parametrize("kind", ["http", "sse"])
-def test_what_is_no_letter_costs_a_tool_or_a_letter_and_not_a_server_over_http(served, kind):
+async def test_what_is_no_letter_costs_a_tool_or_a_letter_and_not_a_server_over_http(served, kind):
     # One letter of three bytes, and what is none: half of a surrogate pair, and bytes of another encoding.
     broken = {b"surrog": rb"\ud800", b"latin1": b"\xe9t\xe9t\xe9t"}
     web = web_server(x="half of a pair: surrog", y="not UTF-8: latin1")
@@ -257,46 +236,16 @@ def test_what_is_no_letter_costs_a_tool_or_a_letter_and_not_a_server_over_http(s
 
         await app(scope, receive, sent if scope["type"] == "http" else send)
 
-    async def work(client, gateway):
-        assert (await ask(client, "refresh"))["problems"]["web"].endswith("'x', 'y'")
-        assert gateway.view.names == ["send"]
-        texts = [(await gateway.call("h", "send", {"to": word.decode()})).content[0].text for word in broken]
-        assert texts == ["sent to \ufffd", "sent to \ufffdt\ufffdt\ufffdt"]
-
     with serving(odd) as address:
-        served(work, Endpoint("web", url=f"{address}{path}", transport=kind))
-
-
-@pytest.mark.parametrize("host", ["gateway", "agent"])
-def test_so_many_hosts_of_this_machine_have_a_session_over_http_and_no_more(monkeypatch, host):
-    monkeypatch.setattr(interface, "SESSIONS", 2)
-    monkeypatch.setattr("study.advisor.engine.catalogue.require", lambda *given: None)
-    apps = []
-
-    async def serve(self, sockets=None):
-        apps.append(self.config.app)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(uvicorn.Server, "serve", serve)
-        if host == "gateway":
-            mcp_server = server.make_server(Gateway([], QUICK, embedder=None, say=lambda _: None))
-            server.run(mcp_server, "streamable-http", 4321)
-        else:
-            words = ["mcp", "--transport", "streamable-http", "--port", "4321"]
-            CliRunner().invoke(cli.app, words, catch_exceptions=False)
-    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
-    body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
-    own, accept = {"Host": "127.0.0.1:4321"}, {"Accept": "application/json, text/event-stream"}
-    with serving(apps[0]) as address:
-        statuses = [
-            httpx2.post(f"{address}/mcp", json=body, headers=accept | headers, trust_env=False).status_code
-            for headers in ({"Host": "evil.example"}, own | {"Origin": "https://evil.example"}, own, own, own)
-        ]
-    assert statuses == [421, 403, 200, 200, 503]
+        async with served(Endpoint("web", url=f"{address}{path}", transport=kind)) as (client, gateway):
+            assert (await ask(client, "refresh"))["problems"]["web"].endswith("'x', 'y'")
+            assert gateway.view.names == ["send"]
+            texts = [(await gateway.call("h", "send", {"to": word.decode()})).content[0].text for word in broken]
+            assert texts == ["sent to \ufffd", "sent to \ufffdt\ufffdt\ufffdt"]
 
 
 @pytest.mark.parametrize("refusal", [(404, b""), (404, b'{"jsonrpc": "2.0", "id": null, "error": %s}'), (400, b"%s")])
-def test_a_call_goes_on_in_a_new_session_where_the_server_lost_the_old(served, refusal):
+async def test_a_call_goes_on_in_a_new_session_where_the_server_lost_the_old(served, refusal):
     app, sessions, lost, calls = web_server().streamable_http_app(), set(), set(), []
     status, body = refusal
     if b"%s" in body:
@@ -314,47 +263,37 @@ def test_a_call_goes_on_in_a_new_session_where_the_server_lost_the_old(served, r
             sessions.add(session)
             await app(scope, receive, send)
 
-    async def work(client, gateway):
-        for _ in range(2):
-            assert await call(client, "send", to="you") == ("sent to you", False)
-            lost.update(sessions - {None})
-        assert calls.count("POST") == 1
-
     with serving(forgetful) as address:
-        served(work, Endpoint("web", url=f"{address}/mcp", transport="http"))
+        async with served(Endpoint("web", url=f"{address}/mcp", transport="http")) as (client, _):
+            for _ in range(2):
+                assert await call(client, "send", to="you") == ("sent to you", False)
+                lost.update(sessions - {None})
+            assert calls.count("POST") == 1
 
 
 @pytest.mark.slow
-def test_the_command_over_standard_input_and_output(project, tmp_path):
+async def test_the_command_over_standard_input_and_output(project, tmp_path):
     servers = str(config(tmp_path, s=entry("calls")))
     words = ["-m", "study", "tools", "serve", "--mcp-config", servers, "--deny", "s__die"]
-    program = StdioServerParameters(command=sys.executable, args=words, env=environment(project))
-
-    async def work():
-        async with Client(stdio_client(program), read_timeout_seconds=60, cache=None) as client:
-            answer = await ask(client, "find_tools", task="echo a file", k=1)
-            assert [tool["name"] for tool in answer["tools"]] == ["echo"]
-            assert await call(client, "echo", text="y") == ('{"text": "y"}', False)
-            assert (await call(client, "die", text="y"))[1]
-
-    asyncio.run(asyncio.wait_for(work(), 120))
+    program = stdio_client(StdioServerParameters(command=sys.executable, args=words, env=environment(project)))
+    async with asyncio.timeout(120), Client(program, read_timeout_seconds=60, cache=None) as client:
+        answer = await ask(client, "find_tools", task="echo a file", k=1)
+        assert [tool["name"] for tool in answer["tools"]] == ["echo"]
+        assert await call(client, "echo", text="y") == ('{"text": "y"}', False)
+        assert (await call(client, "die", text="y"))[1]
     assert len(load_catalog(project / "data" / "tools" / "mine.json").tools) == 10
     (event,) = feedback_of("tools-mine").events()
     assert (event.selected, event.success) == ("s/echo", True)
 
 
-def test_over_streamable_http(embedder):
+async def test_over_streamable_http(embedder):
     gateway = Gateway([scripted("s", "calls")], QUICK, embedder=embedder, say=lambda text: None)
-
-    async def work(address):
-        for _ in range(2):  # a second host finds the same servers, which go on running
-            async with Client(f"{address}/mcp", cache=None) as client:
-                assert await call(client, "echo", text="y") == ('{"text": "y"}', False)
-        return [process.pid for process in psutil.Process().children(recursive=True) if process not in others]
-
     others = psutil.Process().children(recursive=True)
     with serving(server.make_server(gateway).streamable_http_app()) as address:
-        numbers = asyncio.run(asyncio.wait_for(work(address), 60))
+        for _ in range(2):  # a second host finds the same servers, which go on running
+            async with asyncio.timeout(60), Client(f"{address}/mcp", cache=None) as client:
+                assert await call(client, "echo", text="y") == ('{"text": "y"}', False)
+        numbers = [process.pid for process in psutil.Process().children(recursive=True) if process not in others]
         assert len(numbers) == 3  # guard, server, checker
     assert gone(numbers)
 
@@ -372,14 +311,13 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_said_and_the_next_call_works(served, tmp_path, monkeypatch, fault):
+async def test_a_fault_is_said_and_the_next_call_works(served, tmp_path, monkeypatch, fault):
     monkeypatch.setattr(connection, "MESSAGE", 400_000)
     monkeypatch.setattr(children, "PING_SECONDS", 0.2)
     arguments, reason, limits = FAULTS[fault]
     store = FeedbackStore(tmp_path / "events.sqlite")
     others = psutil.Process().children(recursive=True)
-
-    async def work(client, gateway):
+    async with served(scripted("s", "calls"), settings=replace(QUICK, **limits), store=store) as (client, _):
         assert not (await call(client, "echo", text="y"))[1]
         before = [process for process in psutil.Process().children(recursive=True) if process not in others]
         started = time.monotonic()
@@ -387,9 +325,6 @@ def test_a_fault_is_said_and_the_next_call_works(served, tmp_path, monkeypatch, 
         assert (failed, reason in text) == (True, True), text
         assert time.monotonic() - started < 30  # the script would take 60; without load it is 5 at most
         assert await call(client, "echo", text="y") == ('{"text": "y"}', False)
-        return before
-
-    before = served(work, scripted("s", "calls"), settings=replace(QUICK, **limits), store=store)
     assert gone([process.pid for process in before])
     # A call that never left says nothing about the tool.
     sent = fault in ("die", "hang", "huge", "fail")
@@ -397,7 +332,7 @@ def test_a_fault_is_said_and_the_next_call_works(served, tmp_path, monkeypatch, 
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_progress_renews_the_limit_and_what_is_understood_of_a_result_is_passed_on(served, monkeypatch, waits):
+async def test_progress_renews_the_limit_and_what_is_understood_of_a_result_is_passed_on(served, monkeypatch, waits):
     monkeypatch.setattr(children, "PING_SECONDS", 0.2)
     left_out = "read [left out, as the protocol does not know it:"
     expected = {
@@ -409,25 +344,21 @@ def test_progress_renews_the_limit_and_what_is_understood_of_a_result_is_passed_
     }
     if waits:  # progress renews the limit, but not for ever
         expected = {"tarry": (True, "no answer within 1.2 s")}
-
-    async def work(client, gateway):
+    settings = replace(QUICK, call_seconds=1.0, longest_seconds=1.2 if waits else 5.0)
+    async with served(scripted("s", "odd"), settings=settings) as (client, _):
         for name, (fails, reason) in expected.items():
             text, failed = await call(client, name, text="x")  # a pattern of ECMA-262 goes unchecked
             assert (failed, reason in text) == (fails, True), text
             text, failed = await call(client, name, text=5)
             assert (failed, "5 is not of type 'string'" in text) == (True, True)
 
-    served(work, scripted("s", "odd"), settings=replace(QUICK, call_seconds=1.0, longest_seconds=1.2 if waits else 5.0))
 
-
-def test_results_are_bounded_and_standard_error_is_swallowed(served, capfd):
-    async def work(client, gateway):
+async def test_results_are_bounded_and_standard_error_is_swallowed(served, capfd):
+    async with served(scripted("s", "calls")) as (client, _):
         assert await call(client, "flood", text="x") == ('{"text": "x"}', False)
         text, failed = await call(client, "big", text="x")
         assert (failed, len(text) < 101_000) == (False, True)
         assert "[left out: 200000 characters of the result, as 100000 may be returned]" in text
-
-    served(work, scripted("s", "calls"))
     assert len(capfd.readouterr().err) < 1_000
     image = ImageContent(type="image", data="x" * 500, mime_type="image/png")
     blocks = [TextContent(type="text", text="a"), image]
@@ -437,25 +368,22 @@ def test_results_are_bounded_and_standard_error_is_swallowed(served, capfd):
     assert ([type(block) for block in cut.content], cut.is_error) == ([TextContent] * 2, True)
 
 
-def test_lists_without_measure_take_bounded_time_and_memory(served):
+async def test_lists_without_measure_take_bounded_time_and_memory(served):
     problems = {"million": "a message is longer than 16000000 bytes"}
     problems |= {"many": "its list does not end (5001 tools so far)"}
-
-    async def work(client, gateway):
+    started, before = time.monotonic(), psutil.Process().memory_info().rss
+    async with served(*(scripted(mode, mode) for mode in ("million", "many", "large", "good"))) as (client, _):
         outcome = await ask(client, "refresh")
         assert outcome == {"new": 0, "changed": 0, "gone": 0, "unchanged": 2, "problems": problems}
         answer = await ask(client, "find_tools", task="read a file")
         assert {tool["name"] for tool in answer["tools"]} == {"large__read_file", "good__read_file"}
-
-    started, before = time.monotonic(), psutil.Process().memory_info().rss
-    served(work, *(scripted(mode, mode) for mode in ("million", "many", "large", "good")))
     assert time.monotonic() - started < 100
     assert psutil.Process().memory_info().rss - before < 1_000_000_000
     assert "2 tools of 2 servers" in served.said[-1]
 
 
 @pytest.mark.parametrize("events", [False, True])
-def test_a_message_over_http_is_bounded(monkeypatch, events):
+async def test_a_message_over_http_is_bounded(monkeypatch, events):
     monkeypatch.setattr(connection, "MESSAGE", 100)
 
     class Stream(httpx2.AsyncByteStream):
@@ -469,17 +397,17 @@ def test_a_message_over_http_is_bounded(monkeypatch, events):
     async def read(*sizes):
         return len(b"".join([chunk async for chunk in connection.Bounded(Stream(*sizes), events)]))
 
-    assert asyncio.run(read(56, 40)) == 100
+    assert await read(56, 40) == 100
     for sizes in [(101,), (60,) * 5]:
         if events and len(sizes) > 1:  # each is a message of its own
-            assert asyncio.run(read(*sizes)) == 310
+            assert await read(*sizes) == 310
         else:
             with pytest.raises(connection.ConnectionFailedError, match="longer than 100 bytes"):
-                asyncio.run(read(*sizes))
+                await read(*sizes)
 
 
-def test_a_cancelled_call_leaves_the_others_alone(served):
-    async def work(client, gateway):
+async def test_a_cancelled_call_leaves_the_others_alone(served):
+    async with served(scripted("s", "calls")) as (client, gateway):
         await call(client, "echo", text="y")
         child = gateway.pool.children["s"]
         life = child.life
@@ -490,18 +418,14 @@ def test_a_cancelled_call_leaves_the_others_alone(served):
             await stopped
         assert (child.life is life, child.running, child.calls) == (True, True, 0)
 
-    served(work, scripted("s", "calls"))
 
-
-def test_state_per_host_is_bounded(served, tmp_path, monkeypatch):
-    async def work(client, gateway):
+async def test_state_per_host_is_bounded(served, tmp_path, monkeypatch):
+    noted = []
+    monkeypatch.setattr(FeedbackStore, "append", lambda self, event: noted.append(event))
+    async with served(scripted("good", "good"), store=FeedbackStore(tmp_path / "events.sqlite")) as (_, gateway):
         for row in range(HOSTS + 10):
             await gateway.find(f"host {row}", "read a file", 1, 1)
         assert len(gateway.finds) == HOSTS
-
-    noted = []
-    monkeypatch.setattr(FeedbackStore, "append", lambda self, event: noted.append(event))
-    served(work, scripted("good", "good"), store=FeedbackStore(tmp_path / "events.sqlite"))
     assert len(noted) == HOSTS + 10  # each search is noted when it is forgotten, or at the end
 
 
