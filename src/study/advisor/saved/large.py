@@ -50,6 +50,10 @@ class Questions(NamedTuple):
     offset: FloatArray
     spread: FloatArray
 
+    def scores(self, products: FloatArray) -> FloatArray:
+        """Scores without the bonus, from products q.x of shape (m, k)."""
+        return np.asarray((products - self.offset[:, None]) / self.spread[:, None], dtype=np.float32)
+
 
 class Moments(NamedTuple):
     """Mean (d - 1,) and covariance (d - 1, d - 1) of the fields' vectors over a catalogue, or over a sample of it."""
@@ -141,7 +145,7 @@ class LargeFieldDense(SavedFieldDense):
             more = self.index.search(question.vectors, len(bearers), bearers)
             ids, products = np.hstack([ids, more[0]]), np.hstack([products, more[1]])
         rows, first = np.unique(ids[ids >= 0], return_index=True)
-        scores = (products[ids >= 0][first] - question.offset) / question.spread  # without the bonus
+        scores = question.scores(products[ids >= 0][None])[0, first]
         totals, position = scores + bonus[rows], np.argsort(self.order)
         answer = []
         for rank, at in enumerate(np.lexsort((position[rows], -totals))[:k], start=1):

@@ -18,6 +18,7 @@ from study.advisor.retrieval.lexical import TfIdf
 from study.advisor.retrieval.ranking import tie_order
 from study.advisor.retrieval.settings import Scoring
 from study.advisor.retrieval.structure import (
+    COLUMNS,
     FEATURES,
     StructuralFeatures,
     languages,
@@ -107,7 +108,7 @@ class Recommender:
         fields = {"name": texts, "description": [""] * len(texts), **attributes}
         words = [join_values(values) for values in zip(*(fields[name] for name in TASK_FIELDS), strict=True)]
         embedding = embed(self.task_tower, self.vectorizer.transform(words))
-        features, servers = self.structure.between(**attributes), self.server_embeddings
+        features, servers = self.structure.between(*(attributes[name] for name in COLUMNS)), self.server_embeddings
         semantic = embedding @ servers.T
         structural = structural_score(features, self.scoring.structure_weights)
         fused = fuse(semantic, structural, weight=self.scoring.semantic_weight)
