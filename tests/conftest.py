@@ -6,20 +6,15 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.tiny_study import REPOSITORY, TINY, lay_out, make_data, rooted
-
-if TYPE_CHECKING:  # most tests need none of it, and importing takes a second
-    import pandas as pd
-
-    from study.data.dataset import Dataset
-    from study.data.splits import Split
 
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
@@ -122,29 +117,28 @@ def call(capsys, monkeypatch):
     return main
 
 
-@dataclass
+@dataclass(eq=False)
 class Task2MCP:
     """The published data as `study fetch` and `study prepare` make it, in a folder of its own.
 
     Attributes:
+        data: the `Dataset`.
         cleaning: the table cleaning.csv, one line per rule.
         prepared: the folder of the prepared tables.
     """
 
-    data: "Dataset"
-    cleaning: "pd.DataFrame"
+    data: Any  # most tests need none of it, and importing its type takes a second
+    cleaning: Any
     prepared: Path
-    made: "dict[str, Split]" = field(default_factory=dict)
 
-    def split(self, protocol: str) -> "Split":
-        """The split of a protocol, with the settings of ``conf/protocol``; made once."""
+    @cache  # noqa: B019 - there is one a session
+    def split(self, protocol: str) -> Any:
+        """The split of a protocol, with the settings of ``conf/protocol``."""
         from study.data.splits import make
 
-        if protocol not in self.made:
-            self.made[protocol] = make(self.data, protocol)
-        return self.made[protocol]
+        return make(self.data, protocol)
 
-    def labels(self, name: str = "labels") -> "pd.DataFrame":
+    def labels(self, name: str = "labels") -> Any:
         """A prepared label table: ``labels``, or ``labels_all`` with the longer lists."""
         import pandas as pd
 
@@ -160,5 +154,5 @@ def task2mcp(tmp_path_factory: pytest.TempPathFactory) -> Task2MCP:
     folder = tmp_path_factory.mktemp("task2mcp")
     chosen = config.plain(config.load(["dataset=task2mcp"]))["dataset"]
     raw = sources.fetch("task2mcp", chosen, folder=folder / "raw")
-    cleaning = prepare.prepare("task2mcp", raw, folder / "prepared", folder / "tables", labels=chosen["labels"])
+    cleaning = prepare.prepare("task2mcp", raw, folder / "prepared", labels=chosen["labels"])
     return Task2MCP(dataset.load("task2mcp", folder / "prepared"), cleaning, folder / "prepared")

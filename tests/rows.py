@@ -1,7 +1,6 @@
 """Rows as tests need them, written into the store of the root that is in force."""
 
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,11 @@ KEYS = {"task_id": 1, "seed": 1}
 BARE = {"git": {"commit": None, "dirty": None}, "versions": {"python": "3.11"}, "hardware": {"cores": 1}}
 
 
-def put_row(
-    dataset: str,
-    protocol: str,
-    system: str,
-    per_task: pd.DataFrame | None = None,
-    top10: pd.DataFrame | None = None,
-    record: Mapping[str, Any] | None = None,
-) -> None:
+def put_row(dataset: str, protocol: str, system: str, per_task=None, top10=None, record=None) -> None:
     """Write a row; parts that are not named hold one task, with nothing found, and a record without facts."""
     values = per_task if per_task is not None else pd.DataFrame([KEYS | {"ndcg@10": 0.0}])
     tops = top10 if top10 is not None else pd.DataFrame([KEYS | {"rank": 1, "server_id": 1}])
-    about = BARE | {"dataset": dataset, "protocol": protocol, "system": system, "seeds": []} | dict(record or {})
+    about = BARE | {"dataset": dataset, "protocol": protocol, "system": system, "seeds": []} | (record or {})
     # Some tests have another folder of results alone.
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(paths, "cache", lambda: Path(folder))

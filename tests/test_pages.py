@@ -1,4 +1,4 @@
-"""Pages say what the tables say: what `study docs` writes, and the marked numbers of notebooks' own texts."""
+"""Files and commands that README and docs name exist, and pages say what the tables say."""
 
 import re
 from pathlib import Path
@@ -6,10 +6,55 @@ from pathlib import Path
 import nbformat
 import pandas as pd
 import pytest
+from typer.core import TyperGroup as Group
+from typer.main import get_command
 
 from study.analysis.report.pages import Numbers, render, stale
 from study.base.errors import StudyError
+from study.cli.main import app
 from tests.tiny_study import REPOSITORY
+
+PATHS = (REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md")))
+DOCUMENTS = {str(path.relative_to(REPOSITORY)): path.read_text() for path in PATHS}
+TEXT = "\n".join(DOCUMENTS.values())
+CODE = re.compile(r"```(?:ba)?sh\n.*?```|`[^`\n]+`", re.DOTALL)
+# Pages about files that their reader writes.
+OWN_FILES = ("docs/extending.md",)
+TRACKED = re.compile(r"`((?:conf|src|baselines|tests|docs|notebooks|results|figures)/[\w./-]*)`")
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_file_that_a_document_names_exists(name: str) -> None:
+    linked = [(REPOSITORY / name).parent / path for path in re.findall(r"\]\(([\w./-]+)\)", DOCUMENTS[name])]
+    named = [] if name in OWN_FILES else [REPOSITORY / path for path in TRACKED.findall(DOCUMENTS[name])]
+    assert [str(path) for path in linked + named if not path.exists()] == []
+
+
+def test_commands_options_and_targets_that_documents_name_exist() -> None:
+    lines = [line.strip("`") for code in CODE.findall(TEXT) for line in code.splitlines()]
+    commands, targets = get_command(app), set(re.findall(r"(?m)^([\w-]+):", (REPOSITORY / "Makefile").read_text()))
+    assert isinstance(commands, Group)
+    named = checked = 0
+    for line in lines:
+        line = line.partition("#")[0]
+        for part in re.split(r"\|\||&&|[|;]", line):
+            if match := re.match(r"\s*(?:\w+=\S+ )*make ([a-z][\w-]*)", part):
+                assert match[1] in targets, line
+            words = re.sub(r"^\s*(?:\w+=\S+ )*", "", part).split()
+            if words[:1] != ["study"] or len(words) < 2:
+                continue
+            named += words[1].isalpha()
+            command = commands.commands[words[1]]
+            # What follows a group's name is a command of it; elsewhere it is an argument, such as `dataset=task2mcp`.
+            if isinstance(command, Group) and len(words) > 2 and re.fullmatch("[a-z][a-z-]*", words[2]):
+                command = command.commands[words[2]]
+            known = {option for param in command.params for option in (*param.opts, *param.secondary_opts)}
+            for option in re.findall(r"(?<!\S)(--[a-z][\w-]*)", part):
+                assert option in known | {"--help"}, line
+                checked += 1
+    assert named >= 20
+    assert checked >= 30
+
 
 MARK = re.compile(r"([+-]?[0-9][0-9.,]*)<!--#(\w+)-->")
 

@@ -34,7 +34,7 @@ def toy(tasks, lists, n_servers, servers=None):
 def made(folder, **choices):
     """A synthetic data set and what was planted in it."""
     synthetic.generate(folder / "raw", **choices)
-    prepare.prepare("synthetic", folder / "raw", folder / "prepared", folder / "tables")
+    prepare.prepare("synthetic", folder / "raw", folder / "prepared")
     return dataset.load("synthetic", folder / "prepared"), json.loads((folder / "raw" / "truth.json").read_text())
 
 

@@ -82,17 +82,10 @@ def test_unknown_key_in_a_file_is_named_with_the_file(conf_root: Path, name: str
         load(["system=tfidf"])
     assert re.search(rf"did you mean (\w+\.)?{meant}\b", str(caught.value))
     assert file in str(caught.value)
-    for damaged, reason in (
-        (b"name: [", "cannot be read"),
-        (b"a: &a [1]\nb: [*a, *a]", "alias"),
-        (b"- a", "list instead of a mapping"),
-        (b"a: 1\na: 2", "written twice"),
-        (b"name: \xe9", r"cannot be read \('utf-8'"),
-    ):
-        path.write_bytes(damaged)
-        with pytest.raises(StudyError, match=reason) as caught:
-            load(["system=tfidf"])
-        assert file in str(caught.value)
+    path.write_text("a: 1\na: 2")  # Hydra's own reader would take the last
+    with pytest.raises(StudyError, match="written twice") as caught:
+        load(["system=tfidf"])
+    assert file in str(caught.value)
 
 
 # A system's yaml with one line more -> what is said of it.
@@ -201,11 +194,8 @@ def test_seeds_depend_on_the_protocol_and_epochs_on_the_profile_and_data() -> No
     for protocol, seeds in (("cold", 5), ("cold_grouped", 3), ("warm", 3)):  # of an ablation
         config = load(["dataset=task2mcp", "system=t2mrec_wo_cl", f"protocol={protocol}"])
         assert list(config.system.seeds) == list(range(1, seeds + 1))
-    for profile, dataset, epochs in (
-        ("laptop", "task2mcp", 200),
-        ("smoke", "task2mcp", 4),
-        ("laptop", "synthetic", 50),
-    ):
+    of_profile = ("laptop", "task2mcp", 200), ("smoke", "task2mcp", 4), ("laptop", "synthetic", 50)
+    for profile, dataset, epochs in of_profile:
         config = load([f"profile={profile}", f"dataset={dataset}"])
         assert build_system(config.system).training.epochs == config.system.model.training.epochs == epochs
 

@@ -49,5 +49,5 @@ def synthetic_raw(tmp_path_factory):
 @pytest.fixture(scope="session")
 def synthetic_data(synthetic_raw, tmp_path_factory):
     folder = tmp_path_factory.mktemp("prepared")
-    prepare.prepare("synthetic", synthetic_raw, folder, folder)
+    prepare.prepare("synthetic", synthetic_raw, folder)
     return load("synthetic", folder)

@@ -1,9 +1,9 @@
-"""The description of a data set: hand-counted on a small one, complete for every protocol."""
+"""What the authors' program is given, and how a data set is described: by hand, and complete for every protocol."""
 
 import pandas as pd
 import pytest
 
-from study.data import describe, prepare
+from study.data import describe, prepare, program_input
 from study.data.dataset import load
 
 
@@ -12,7 +12,7 @@ def small(release, tmp_path):
     release.tasks[1]["language"] = "Python"
     release.labels = 'task_id,mcp_ids\n1,"[2, 3, 10]"\n2,"[10, 3, 2]"\n3,"[2, 3, 10]"\n'
     release.all_labels = 'task_id,mcp_ids\n1,"[2, 3, 10, 4]"\n2,"[3, 10, 2]"\n3,"[2, 3]"\n'
-    prepare.prepare("x", release.write(tmp_path / "raw"), tmp_path / "out", tmp_path / "out")
+    prepare.prepare("x", release.write(tmp_path / "raw"), tmp_path / "out")
     return load("x", tmp_path / "out"), pd.read_parquet(tmp_path / "out/labels_all.parquet")
 
 
@@ -54,3 +54,23 @@ def test_write(synthetic_raw, conf_root):
     counts = pd.read_csv(tables / "overview.csv")
     assert "longer lists" in set(counts["group"])
     assert counts["value"].notna().all()
+
+
+def test_two_servers_and_two_tasks_by_hand(release, tmp_path):
+    release.servers, release.tasks = release.servers[:2], release.tasks[1::-1]  # ids 10 and 2; 2 and 1
+    release.servers[0] |= {"name": "one, two"}
+    release.servers[1] |= {"name": "null"}
+    release.labels = 'task_id,mcp_ids\n2,"[10, 0, 10]"\n1,"[2, 10, 2, 10, 2, 10, 2, 10, 2, 10, 2]"\n'
+    raw = release.write(tmp_path / "raw")
+    counts = program_input.convert(raw, tmp_path, labels="mcp_task.csv").set_index("file")
+    servers, tasks, wide = (pd.read_csv(tmp_path / name) for name in ("mcp_raw.csv", "task.csv", "mcp_task.csv"))
+    assert servers["num"].tolist() == [10, 2]
+    assert servers["name"][0] == "one, two"
+    assert servers["language"].isna().tolist() == [False, True]
+    assert tasks[["task_id", "theme"]].to_numpy().tolist() == [[2, "Real estate"], [1, "Real Estate"]]
+    assert list(wide) == ["task_id", *(f"mcp{rank}" for rank in range(1, 12))]
+    assert wide.iloc[0].dropna().tolist() == [2, 10, 0, 10]
+    assert program_input.read_wide(tmp_path / "mcp_task.csv") == {2: {10, 0}, 1: {2, 10}}
+    # pandas takes the name "null" for nothing; an absent language is no change.
+    assert counts["altered"].tolist() == [1, 0, 0]
+    assert counts["rows"].tolist() == [2, 2, 2]

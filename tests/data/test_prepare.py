@@ -17,17 +17,13 @@ from tests.tiny_study import contents
 @pytest.fixture
 def run(tmp_path):
     def go(release):
-        return prepare.prepare("x", release.write(tmp_path / "raw"), tmp_path / "out", tmp_path / "tables")
+        return prepare.prepare("x", release.write(tmp_path / "raw"), tmp_path / "out")
 
     return go
 
 
 def counted(table, rule, column):
     return table[table["rule"].str.startswith(rule) & (table["column"] == column)].iloc[0]
-
-
-def outputs(tmp_path):
-    return contents(tmp_path / "out") | contents(tmp_path / "tables")
 
 
 def test_small_release_by_hand(run, release, tmp_path):
@@ -48,11 +44,11 @@ def test_small_release_by_hand(run, release, tmp_path):
     assert counted(table, "null", "system")["rows"] == 5
     assert counted(table, "spelling", "category_clean")["rows"] == 1
     assert (counted(table, "repeated text", "url")[["rows", "values"]] == [5, 4]).all()
-    assert pd.read_csv(tmp_path / "tables/cleaning.csv").columns.tolist() == prepare.CLEANING_COLUMNS
+    assert pd.read_csv(tmp_path / "out/cleaning.csv").columns.tolist() == prepare.CLEANING_COLUMNS
     # The same input gives the same bytes.
-    first = outputs(tmp_path)
+    first = contents(tmp_path / "out")
     run(release)
-    assert outputs(tmp_path) == first
+    assert contents(tmp_path / "out") == first
     assert set(first) == {"servers.parquet", "tasks.parquet", "labels.parquet", "cleaning.csv"}
 
 
@@ -127,28 +123,28 @@ IDS = [*SERVERS, *TASKS, *LABELS, "half a surrogate pair", "missing key", "no se
 @pytest.mark.parametrize(("fault", "file", "row", "column"), FAULTS, ids=IDS)
 def test_faults_name_their_place_and_leave_earlier_outputs(run, release, tmp_path, fault, file, row, column):
     run(release)
-    before = outputs(tmp_path)
+    before = contents(tmp_path / "out")
     fault(release)
     with pytest.raises(StudyError) as error:
         run(release)
     assert error.value.file == tmp_path / "raw" / file
     assert (error.value.row, error.value.column) == (row, column)
     assert error.value.fix
-    assert outputs(tmp_path) == before
+    assert contents(tmp_path / "out") == before
 
 
 @pytest.mark.parametrize("name", ["mcp_raw.json", "task_raw.json", "mcp_task.csv"])
 def test_missing_truncated_and_badly_encoded_files(run, release, tmp_path, name):
     run(release)
-    before = outputs(tmp_path)
+    before = contents(tmp_path / "out")
     path = tmp_path / "raw" / name
     good = path.read_bytes()
 
     def refused(reason):
         with pytest.raises(StudyError, match=reason) as error:
-            prepare.prepare("x", tmp_path / "raw", tmp_path / "out", tmp_path / "tables")
+            prepare.prepare("x", tmp_path / "raw", tmp_path / "out")
         assert error.value.file == path
-        assert outputs(tmp_path) == before
+        assert contents(tmp_path / "out") == before
         return error.value
 
     path.write_bytes(good[:-4] + b"\xff\xfe")
@@ -164,7 +160,7 @@ def test_missing_truncated_and_badly_encoded_files(run, release, tmp_path, name)
 
 def test_a_failing_write_replaces_nothing(run, release, tmp_path, monkeypatch):
     run(release)
-    before = outputs(tmp_path)
+    before = contents(tmp_path / "out")
     write, calls = files.write_parquet, []
 
     def failing(path, frame):
@@ -177,7 +173,7 @@ def test_a_failing_write_replaces_nothing(run, release, tmp_path, monkeypatch):
     release.servers[0]["name"] = "changed"
     with pytest.raises(OSError, match="no space"):
         run(release)
-    assert outputs(tmp_path) == before
+    assert contents(tmp_path / "out") == before
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])

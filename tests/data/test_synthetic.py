@@ -42,7 +42,7 @@ def test_truth_is_exactly_what_the_loader_reads(synthetic_raw, synthetic_data):
 
 
 def test_quirks_are_there(synthetic_raw, synthetic_data, tmp_path):
-    cleaning = prepare.prepare("synthetic", synthetic_raw, tmp_path, tmp_path)
+    cleaning = prepare.prepare("synthetic", synthetic_raw, tmp_path)
     rows = cleaning.set_index(["rule", "table", "column"])["rows"]
     assert rows["id 0 (no server has it) left out", "labels", "server_id"] == 3
     assert rows["repeated id in one list left out", "labels", "server_id"] == 3
@@ -61,7 +61,7 @@ def test_quirks_are_there(synthetic_raw, synthetic_data, tmp_path):
 def large(tmp_path_factory):
     sizes = {"n_servers": 3000, "n_tasks": 3000, "zero_lists": 0, "repeat_lists": 0, "duplicate_share": 0.2}
     folder = synthetic.generate(tmp_path_factory.mktemp("large"), mixture=MIXTURE, **sizes)
-    prepare.prepare("large", folder, folder / "out", folder / "out")
+    prepare.prepare("large", folder, folder / "out")
     return folder, load("large", folder / "out"), truths(folder)
 
 
@@ -155,7 +155,7 @@ def test_weighted_draws():
 
 def test_the_smallest_catalogue_fills_every_list(tmp_path):
     folder = synthetic.generate(tmp_path, n_servers=36, n_tasks=40)
-    prepare.prepare("tiny", folder, tmp_path / "out", tmp_path / "out")
+    prepare.prepare("tiny", folder, tmp_path / "out")
     assert load("tiny", tmp_path / "out").n_servers == 36
     smallest = {"n_servers": 2, "n_tasks": 5, "list_length": 1, "extra_labels": 0, "seed": 0}
     assert len(pd.read_csv(synthetic.generate(tmp_path / "least", **smallest) / "mcp_task.csv")) == 5

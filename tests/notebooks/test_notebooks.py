@@ -57,9 +57,7 @@ def outputs(notebook):
 
 
 @pytest.mark.slow
-def test_the_first_notebook_runs_on_a_tiny_study_twice_to_the_same_bytes_and_shows_its_values(
-    root, tmp_path, monkeypatch
-):
+def test_the_first_notebook_runs_on_a_tiny_study_twice_to_the_same_bytes(root, tmp_path, monkeypatch):
     from study.analysis.report.main import report
     from study.config.compose import load
 
@@ -117,9 +115,7 @@ def texts(task2mcp):
 @pytest.mark.mirror
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OTHERS)
-def test_a_notebook_runs_on_the_published_data_and_neither_it_nor_its_committed_copy_shows_a_row(
-    published, texts, name
-):
+def test_a_notebook_runs_on_published_data_and_neither_it_nor_the_committed_one_shows_a_row(published, texts, name):
     committed = REPOSITORY / "results" / "task2mcp" / "notebooks" / f"{name}.ipynb"
     for notebook in (published[name], nbformat.read(committed, as_version=4)):
         outputs(notebook)

@@ -78,9 +78,7 @@ def mounted(folder: Path, *options: str) -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [0, 700])
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_write_that_fails_at_a_byte_is_explained_and_the_command_goes_on(
-    root: Path, call: Call, name: str, size: int
-) -> None:
+def test_a_write_that_fails_at_a_byte_is_explained_and_the_command_goes_on(root, call, name, size) -> None:
     words, before = COMMANDS[name][0], outputs(root)
     with largest_file(size):
         require_explained(*call(name, *words)[::2])
@@ -125,10 +123,8 @@ def test_a_full_disk_is_explained_with_what_is_free_and_a_library_that_hides_it_
     with mounted(folder, "-t", "tmpfs", "-o", "size=64k", "none"):
         write_text(kept, "earlier")
         for write in writers:
-            with (
-                pytest.raises(StudyError, match=r"kept.txt: the disk is full; \d+ (bytes|KiB)"),
-                replacing(kept) as new,
-            ):
+            full = pytest.raises(StudyError, match=r"kept.txt: the disk is full; \d+ (bytes|KiB)")
+            with full, replacing(kept) as new:
                 write(new)
             gc.collect()  # a file that a library still holds open takes its space even when it is removed
         assert [path.name for path in folder.iterdir()] == ["kept.txt"]
@@ -182,10 +178,8 @@ def test_odd_homes_and_outputs(prepared_root: Path, tmp_path: Path) -> None:
     home = environment | {"HOME": str(tmp_path / "none"), "XDG_CACHE_HOME": "", "XDG_CONFIG_HOME": ""}
     done = subprocess.run([*program, "show", *TINY], env=home, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
-    for encoding, shown in (
-        ("latin-1", b"\\u2192"),
-        ("ascii", "→".encode()),
-    ):  # where it says ascii, click writes UTF-8
+    # Where it says ascii, click writes UTF-8.
+    for encoding, shown in (("latin-1", b"\\u2192"), ("ascii", "→".encode())):
         own = environment | {"PYTHONIOENCODING": encoding}
         done = subprocess.run(words, env=own, capture_output=True, check=False)
         assert (done.returncode, shown in done.stdout) == (0, True), done.stderr

@@ -17,8 +17,7 @@ def gpu(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "target"),
-    [("t2mrec", "study.t2mrec.system.T2MRec"), ("lightgcn", "baselines.recbole_bridge.RecBole")],
+    ("name", "target"), [("t2mrec", "study.t2mrec.system.T2MRec"), ("lightgcn", "baselines.recbole_bridge.RecBole")]
 )
 def test_a_system_keeps_its_settings(gpu, name, target):
     base = load(["dataset=task2mcp", f"system={name}"])

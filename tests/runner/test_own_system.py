@@ -175,14 +175,11 @@ def test_a_system_of_ones_own_is_examined_once_and_again_when_it_computes_someth
     assert (examined, read_versions()["mine"].version) == (["mine", "mine"], 2)
 
 
-@pytest.mark.parametrize(
-    ("text", "reason", "row"),
-    [
-        (None, "there is no class", None),
-        ("\nimport nosuch_module\n", "cannot be imported", "line 2"),
-        ("class Mine(:\n", "cannot be imported", "line 1"),
-    ],
-)
+NO_CLASS = [(None, "there is no class", None), ("\nimport nosuch_module\n", "cannot be imported", "line 2")]
+NO_CLASS += [("class Mine(:\n", "cannot be imported", "line 1")]
+
+
+@pytest.mark.parametrize(("text", "reason", "row"), NO_CLASS)
 def test_a_class_that_cannot_be_had_is_told_by_its_place(own_root: Path, text: str | None, reason: str, row) -> None:
     new_system("mine")
     file = class_file("mine")
@@ -235,9 +232,8 @@ def test_the_outcome_is_that_of_paired_tasks(new_root: Path, caplog) -> None:
     assert table.loc["popularity", "recall@10"]["mean"] == 0.25
     paired = (np.array([0.25, 0.5, 0.5, -0.25]),)
     limits = stats.bootstrap(paired, np.mean, n_resamples=20_000, method="percentile", random_state=1)
-    np.testing.assert_allclose(
-        own[["diff_ci_low", "diff_ci_high"]].astype(float), limits.confidence_interval, atol=0.02
-    )
+    found = own[["diff_ci_low", "diff_ci_high"]].astype(float)
+    np.testing.assert_allclose(found, limits.confidence_interval, atol=0.02)
     put("t2mrec", {1: [0.0, 0.0, 0.0, 0.0]}, tasks=(1, 2, 3, 5))  # of another split
     assert set(outcome("toy", "cold", "mine")["system"]) == {"mine", "popularity"}
     assert "t2mrec, which ran for other tasks" in caplog.text

@@ -133,9 +133,7 @@ def test_one_changed_line_of_a_helper_names_the_three_systems_that_share_it(quic
     assert call("reference")[0] == 0
 
 
-def test_a_system_without_an_entry_is_an_error_and_entries_of_one_that_is_gone_go_with_an_update(
-    quick_root, call
-) -> None:
+def test_a_system_without_an_entry_is_an_error_and_entries_of_one_that_is_gone_go(quick_root, call) -> None:
     path = paths.conf() / "system/own/bm25_other.yaml"
     path.parent.mkdir(exist_ok=True)
     path.write_text("of: bm25\n")

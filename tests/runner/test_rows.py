@@ -1,28 +1,19 @@
-"""Stage `run`: what it leaves behind, and that a stop or a failure costs only what failed; test_kill.py repeats one."""
+"""Stage `run`: what it leaves behind, what a failure costs, and what a tracker is told; test_kill.py stops some."""
 
 import numpy as np
 import pandas as pd
 import pytest
+from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 
 from baselines.popularity import Popularity
 from study.base import paths
 from study.base.errors import StudyError
 from study.runner import rows as running
 from study.runner.inputs import load_inputs
-from study.runner.row_store import read_row
+from study.runner.row_store import list_rows, read_row
 from study.runner.rows import run_row
 from tests.pipeline.conftest import config
 from tests.tiny_study import contents
-
-
-def test_outputs_hold_what_the_contract_says(shared_root):
-    values, top, record = read_row("synthetic", "cold", "tfidf")
-    assert list(values.columns[:2]) == ["task_id", "seed"]
-    assert len(values) == 16  # a fifth of 80 tasks
-    assert top.groupby(["task_id", "seed"]).size().eq(10).all()
-    assert not top.duplicated(["task_id", "seed", "server_id"]).any()
-    assert {"config", "versions", "git", "hardware", "seeds", "profile"} <= set(record)
-    assert record["seeds"][0]["seconds_fit"] >= 0
 
 
 def test_longer_run_is_kept_on_request(root):
@@ -101,18 +92,12 @@ WRONG = [
     ("score", lambda self, tasks: "x", "no table of numbers"),
     ("score", lambda self, tasks: [[1.0], [1.0, 2.0]], "no table"),
     ("score", lambda self, tasks: np.zeros((len(tasks), 3)), r"shape \(16, 3\), expected \(16, 60\)"),
-    (
-        "rank",
-        lambda self, tasks, k, known: (np.zeros((3, k), int), np.zeros((3, k))),
-        r"shapes \(3, 11\) and \(3, 11\)",
-    ),
+    ("rank", lambda self, tasks, k, known: (np.zeros((3, k), int),) * 2, r"shapes \(3, 11\) and \(3, 11\)"),
 ]
 
 
 @pytest.mark.parametrize(("method", "wrong", "message"), WRONG)
-def test_a_failing_seed_and_scores_that_are_none_are_named_and_earlier_results_stay(
-    root, monkeypatch, method, wrong, message
-):
+def test_a_failing_seed_and_scores_that_are_none_are_named(root, monkeypatch, method, wrong, message):
     before, (data, split) = contents(root / "results"), load_inputs("synthetic", "cold")
     monkeypatch.setattr(Popularity, method, wrong, raising=False)
     with pytest.raises(StudyError, match=message.format(task=data.tasks["id"].iloc[split.tasks("test")[3]])) as caught:
@@ -136,3 +121,57 @@ def test_what_cannot_be_run_says_why(root):
         (root / "data" / f"{missing}.parquet").unlink()
         with pytest.raises(StudyError, match=hint):
             run_row(config("system=tfidf"))
+
+
+EPOCHS = 4
+SMALL = ["system=t2mrec", "system.seeds=[3]", "system.model.towers.hidden=16", f"system.model.training.epochs={EPOCHS}"]
+
+
+def run(name, logger):
+    """A small T2MRec: its tables, and the means of its metrics as trackers name them."""
+    row = run_row(config(*SMALL, f"system.name={name}", f"logger={logger}"))
+    means = row.per_task.drop(columns=["task_id", "seed"]).mean()
+    return [table.to_csv() for table in row[:2]], means.rename(lambda metric: metric.replace("@", "_"))
+
+
+@pytest.mark.filterwarnings("ignore")  # MLflow's own
+def test_mlflow_keeps_runs_in_a_database_below_the_cache(root, monkeypatch):
+    tracking = pytest.importorskip("mlflow.tracking")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    _, means = run("told", "mlflow")
+    client = tracking.MlflowClient(f"sqlite:///{root / '.cache' / 'logs' / 'mlflow.db'}")
+    (one,) = client.search_runs([client.get_experiment_by_name("synthetic-cold").experiment_id])
+    assert (one.info.status, one.data.params["model/training/epochs"]) == ("FINISHED", str(EPOCHS))
+    assert one.data.metrics["ndcg_10"] == pytest.approx(means["ndcg_10"])
+    assert len(client.get_metric_history(one.info.run_id, "loss")) == EPOCHS
+
+
+def test_a_logger_is_told_the_row_stays_the_same_and_a_seed_that_fails_leaves_a_failed_run(root, monkeypatch):
+    (root / "conf" / "logger" / "own.yaml").write_text((root / "conf" / "logger" / "csv.yaml").read_text())
+    untold, _ = run("untold", "none")
+    told, means = run("told", "own")
+    assert told == untold
+    (folder,) = (root / ".cache" / "logs" / "csv" / "synthetic-cold").iterdir()
+    table = pd.read_csv(folder / "metrics.csv")
+    assert table["loss"].count() == EPOCHS
+    assert table["parameters"].max() > 0
+    assert f"epochs: {EPOCHS}" in (folder / "hparams.yaml").read_text()
+    assert table["ndcg_10"].dropna().tolist() == [pytest.approx(means["ndcg_10"])]
+    ended = []
+    monkeypatch.setattr(CSVLogger, "finalize", lambda _, status: ended.append(status))
+    monkeypatch.setattr("study.runner.rows.run_seed", lambda *_, **__: 1 / 0)
+    with pytest.raises(StudyError, match="ZeroDivisionError"):
+        run("failing", "csv")
+    assert ended == ["failed"]
+    assert ("cold", "failing") not in list_rows("synthetic")
+
+
+def test_a_missing_package_is_named_before_anything_is_computed(root, monkeypatch):
+    def missing(*_, **__):
+        raise ModuleNotFoundError("try pip install tensorboard")
+
+    monkeypatch.setattr(TensorBoardLogger, "__init__", missing)
+    monkeypatch.setattr("study.runner.rows.run_one", lambda *_: pytest.fail("a seed was started"))
+    with pytest.raises(StudyError, match="pip install tensorboard") as caught:
+        run("never", "tensorboard")
+    assert caught.value.column == "logger"

@@ -56,15 +56,12 @@ def test_what_is_current_stays(root: Path, ran: list[str]) -> None:
     assert ran == ["run random", "run tfidf"]
 
 
-def test_a_sweep_that_chooses_the_values_of_a_system_comes_before_its_row(
-    root: Path, ran: list[str], monkeypatch
-) -> None:
+def test_a_sweep_that_chooses_the_values_of_a_system_comes_before_its_row(root: Path, ran, monkeypatch) -> None:
     for module in (all_rows, sweep):
         monkeypatch.setattr(module, "TUNED", {"small": "task_knn"})
     space = "space:\n  k: {choices: [1, 2]}\n"
-    (root / "conf" / "sweep" / "small.yaml").write_text(
-        f"name: small\ntitle: Small\nsystem: task_knn\nparts: [valid]\n{space}"
-    )
+    text = f"name: small\ntitle: Small\nsystem: task_knn\nparts: [valid]\n{space}"
+    (root / "conf" / "sweep" / "small.yaml").write_text(text)
     words = [*WORDS, "system=task_knn"]
     assert [job.name for job in due(words, [])] == ["sweep small", "task_knn under cold"]
     assert run_all(words) == []
@@ -93,10 +90,8 @@ def test_every_override_reaches_every_row_and_search_and_named_ones_leave_out_th
 
 def test_a_variant_needs_its_system_and_its_name(root: Path, ran: list[str]) -> None:
     variant = ["system=tfidf", "system.model.max_features=9"]
-    for words, problem, fix in (
-        (variant[1:], "setting of one system", "add system=NAME"),
-        (variant, ": 9", "system.name="),
-    ):
+    one_system = "setting of one system", "add system=NAME"
+    for words, problem, fix in ((variant[1:], *one_system), (variant, ": 9", "system.name=")):
         with pytest.raises(StudyError, match=problem) as caught:
             run_all([*WORDS, *words])
         assert fix in caught.value.fix

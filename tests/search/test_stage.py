@@ -22,11 +22,26 @@ from study.evaluation.statistics import bootstrap_interval, randomisation
 from study.runner.inputs import load_inputs
 from study.search import sweep as stage
 from study.search.sweep import Sweep, choose_settings, load_sweep, rename_sweep
-from study.t2mrec.module import TwoTowers
 from study.t2mrec.system import T2MRec
-from tests.tiny_study import TINY, contents
+from tests.tiny_study import TINY, contents, rooted
 
 TAU, ALPHA = "training.temperature", "scoring.semantic_weight"
+
+
+@pytest.fixture(scope="module")
+def tiny(prepared_root, tmp_path_factory):
+    """The tiny study, prepared and split, with small sweeps in its conf/."""
+    copy = tmp_path_factory.mktemp("sweeps") / "study"
+    shutil.copytree(prepared_root, copy, symlinks=True)
+    for name, changes in {
+        "fusion_weight": {"seeds": [1, 2], "space": {ALPHA: {"choices": [0.0, 0.9, 1.0]}}},
+        "temperature": {"seeds": [1, 2], "space": {TAU: {"choices": [0.07, 0.5]}}},
+        "joint": {"trials": 3},
+    }.items():
+        path = copy / "conf" / "sweep" / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | changes, sort_keys=False))
+    with rooted(copy):
+        yield copy
 
 
 @pytest.fixture
@@ -231,12 +246,8 @@ def test_other_values_or_settings_need_a_name_of_their_own_which_is_replaced_on_
     folder = stage.sweep("temperature", config)
     before, own, name = contents(folder), folder.with_name("mine"), ["--name", "mine", "--replace"]
     values, protocol, setting = ["--values", "0.11"], ["protocol=warm"], ["system.model.towers.hidden=8"]
-    for words, fix in (
-        (values, "--name temperature_own"),
-        (protocol, "--name"),
-        (setting, "--name"),
-        (["-m"], "--values"),
-    ):
+    fixes = ((values, "--name temperature_own"), (protocol, "--name"), (setting, "--name"), (["-m"], "--values"))
+    for words, fix in fixes:
         code, _, err = call("sweep", "temperature", *words, *TINY)
         assert (code, fix in err) == (2, True)
     code, out, err = call("sweep", "temperature", *values, *protocol, *setting, *TINY, *name)
@@ -251,18 +262,6 @@ def test_other_values_or_settings_need_a_name_of_their_own_which_is_replaced_on_
     assert (contents(folder), contents(own)) == (before, made)
     assert call("sweep", "temperature", *values, *TINY, *name)[0] == 0
     assert record_of(own)["settings"]["protocol"] == "cold"
-
-
-def test_a_stop_in_a_training_says_that_the_command_goes_on(config, call, monkeypatch):
-    def stop(*_):
-        raise KeyboardInterrupt
-
-    words = ["sweep", "temperature", *TINY, "--values", "0.31", "--name", "stopped"]
-    with monkeypatch.context() as patch:
-        patch.setattr(TwoTowers, "on_train_epoch_end", stop)
-        code, _, err = call(*words)
-    assert (code, "the same command goes on" in err) == (130, True)
-    assert call(*words)[0] == 0
 
 
 @pytest.mark.parametrize("name", ["temperature", "joint"])

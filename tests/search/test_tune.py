@@ -103,9 +103,7 @@ def test_a_stopped_search_goes_on_to_the_same_trials_in_a_fresh_clone(root: Path
 
 
 @pytest.mark.parametrize("rungs", [[], ["system.rungs=[0.5,1.0]"]])
-def test_a_finished_search_goes_on_with_more_trials_in_a_fresh_clone_or_is_made_again(
-    root: Path, counted: list[float], rungs: list[str]
-) -> None:
+def test_a_finished_search_goes_on_with_more_trials_in_a_fresh_clone_or_is_made_again(root, counted, rungs) -> None:
     counted.extend([0.0] * STOP)
     longer = [*WANTED, "tuning.trials=6", *rungs]
     straight = trials(tune(load(longer)))
@@ -129,9 +127,8 @@ def test_every_search_space_holds_the_present_values_and_others_are_named() -> N
     sizes = tuning.present_values(load(["system=gdsrec_tuned", "profile=laptop"]))  # written by profile
     assert (sizes["friends"], sizes["negatives"]) == (5, 2)
     for system, name, domain, problem in REFUSED:
-        config = change_settings(
-            load([f"system={system}", "profile=full"]), {"system.search": {name: domain}}, merge=False
-        )
+        own = load([f"system={system}", "profile=full"])
+        config = change_settings(own, {"system.search": {name: domain}}, merge=False)
         with pytest.raises(StudyError, match=problem) as caught:
             tuning.present_values(config)
         assert (caught.value.column, Path(str(caught.value.file)).name) == (f"search.{name}", f"{system}.yaml")
@@ -178,9 +175,7 @@ def test_test_labels_cannot_reach_a_choice(root: Path, monkeypatch: pytest.Monke
     pd.testing.assert_frame_equal(trials(tune(load(WANTED))), straight)
 
 
-def test_the_best_third_and_the_yaml_go_on_and_the_last_rung_decides(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_best_third_and_the_yaml_go_on_and_the_last_rung_decides(root: Path, monkeypatch) -> None:
     """What is good after a tenth of the epochs is the worst after all of them."""
     calls: list[tuple[float, int]] = []
 

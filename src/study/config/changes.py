@@ -16,10 +16,8 @@ ABSENT = object()
 
 
 def change_settings(config: DictConfig, values: Mapping[str, Any], *, merge: bool = True) -> DictConfig:
-    """A copy of the configuration, which is read-only, with other values by their full keys.
-
-    `merge`: mappings are laid over those that are there, instead of replacing them.
-    """
+    """A copy of the configuration, which is read-only, with other values by their full keys. `merge`: mappings are laid
+    over those that are there, instead of replacing them."""
     copy = config.copy()
     with read_write(copy):
         for key, value in values.items():

@@ -51,11 +51,8 @@ def load(overrides: list[str] | None = None) -> DictConfig:
     """Compose ``conf/config.yaml`` with overrides such as ``system=tfidf`` or ``system.model.epochs=5``.
 
     Works from any folder, in notebooks too, and any number of times in one process. The result is read-only:
-    `study.config.changes.change_settings` makes a copy with other values.
-
-    Raises:
-        StudyError: an unknown group choice, an unknown key (on the command line or in a file of ``conf/``), a value
-            out of its range or one that does not parse.
+    `study.config.changes.change_settings` makes a copy with other values. Raises StudyError: an unknown group choice or
+    key (on the command line or in a file of ``conf/``), a value out of its range or one that does not parse.
     """
     return _load(paths.conf(), tuple(overrides or ()), _state())
 
@@ -223,11 +220,8 @@ def _file_of(key: str, names: dict[str, str], overrides: tuple[str, ...]) -> Pat
 
 
 def build_system(system: DictConfig) -> Any:
-    """Instantiate the system that a configuration describes.
-
-    Raises:
-        StudyError: a class that does not exist, an argument that it does not have, or one that it refuses.
-    """
+    """Instantiate the system that a configuration describes. Raises StudyError: a class that does not exist, an
+    argument that it does not have, or one that it refuses."""
     file = system_file(system.name)
     try:
         model = plain(system)["model"]
@@ -287,10 +281,8 @@ def _explain_refusal(error: InstantiationException, system: DictConfig, file: Pa
 
 
 def sound_systems() -> dict[str, DictConfig]:
-    """The settings of every system, by name. One whose file cannot be used is named in a warning, and left out.
-
-    They are read-only, and made anew only where a file of ``conf/system`` has changed: there are more than a hundred.
-    """
+    """The settings of every system, by name. One whose file cannot be used is named in a warning, and left out. They
+    are read-only, and made anew only where a file of ``conf/system`` has changed: there are more than a hundred."""
     files = sorted((paths.conf() / "system").glob("*/*.yaml"))
     texts = tuple((path, path.read_bytes() if path.is_file() else b"") for path in files)
     return dict(_sound_systems(texts, tuple(choices("profile"))))

@@ -79,11 +79,10 @@ def relevance_from_lists(lists: tuple[IntArray, ...], n_servers: int) -> sp.csr_
 def build(name: str, servers: pd.DataFrame, tasks: pd.DataFrame, labels: pd.DataFrame) -> Dataset:
     """Assemble a data set from prepared tables. `labels`: columns task_id, server_id, position (from 1), only known
     ids, no repeats."""
-    ordered = labels.sort_values(["task_id", "position"], kind="stable")
-    rows = pd.Index(tasks["id"]).get_indexer(pd.Index(ordered["task_id"]))
-    columns = pd.Index(servers["id"]).get_indexer(pd.Index(ordered["server_id"]))
-    counts, by_task = np.bincount(rows, minlength=len(tasks)), np.argsort(rows, kind="stable")
-    lists = tuple(np.split(columns[by_task].astype(np.int64), np.cumsum(counts)[:-1]))
+    rows = pd.Index(tasks["id"]).get_indexer(pd.Index(labels["task_id"]))
+    columns = pd.Index(servers["id"]).get_indexer(pd.Index(labels["server_id"])).astype(np.int64)
+    ends = np.cumsum(np.bincount(rows, minlength=len(tasks)))
+    lists = tuple(np.split(columns[np.lexsort((labels["position"], rows))], ends[:-1]))
     return Dataset(name, servers, tasks, relevance_from_lists(lists, len(servers)), lists)
 
 

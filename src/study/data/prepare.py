@@ -39,12 +39,7 @@ NORMALISED: dict[str, dict[str, tuple[str, Callable[[list[str]], list[str]]]]] =
 
 
 def prepare(
-    name: str,
-    raw: Path | None = None,
-    prepared: Path | None = None,
-    tables: Path | None = None,
-    *,
-    labels: str = LABELS_FILE,
+    name: str, raw: Path | None = None, folder: Path | None = None, *, labels: str = LABELS_FILE
 ) -> pd.DataFrame:
     """Check and clean the raw files of data set `name`; write servers, tasks and labels (parquet) and cleaning.csv.
 
@@ -52,10 +47,10 @@ def prepare(
     unified spellings go into further columns. Rows keep the order of the files. Earlier outputs are replaced only
     when every new table is good.
 
-    `raw`, `prepared`, `tables`: other folders than those of the data set. `labels`: the label file that the study uses.
+    `raw`, `folder`: where to read and write if not in the data set's folders. `labels`: the file that the study uses.
     Returns: the cleaning table. Raises StudyError: anything wrong in a raw file, with its place and what to do.
     """
-    raw, prepared, tables = raw or paths.raw(name), prepared or paths.prepared(name), tables or paths.tables(name)
+    raw, prepared, tables = raw or paths.raw(name), folder or paths.prepared(name), folder or paths.tables(name)
     servers, lines = clean_table(raw / SERVERS_FILE, "servers")
     tasks, of_tasks = clean_table(raw / TASKS_FILE, "tasks")
     frames, lines = {"servers": servers, "tasks": tasks}, lines + of_tasks

@@ -97,10 +97,8 @@ def read_lists(path: Path) -> dict[int, list[int]]:
 
 
 def check_references(lists: dict[int, list[int]], tasks: set[int], servers: set[int], path: Path) -> None:
-    """Raise unless every task has a list, every list has a server, and every id other than 0 is known.
-
-    `lists`: from `read_lists` of `path`, which errors name.
-    """
+    """Raise unless every task has a list, every list has a server, and every id other than 0 is known. `lists`: from
+    `read_lists` of `path`, which errors name."""
     ids = servers | {0}
     for line, (task, listed) in enumerate(lists.items(), start=2):
         reason, column = "", "mcp_ids"

@@ -40,16 +40,11 @@ def make_dataset(
 
 
 def block_dataset(
-    seed: int = 0,
-    *,
-    words: Sequence[Sequence[str]] = WORDS,
-    n_tasks: int = 20,
-    n_servers: int = 15,
-    n_words: int = 4,
+    *, words: Sequence[Sequence[str]] = WORDS, n_tasks: int = 20, n_servers: int = 15, n_words: int = 4
 ) -> Dataset:
     """Blocks of tasks, which list ten servers of their own block alone and share its words. `words`, `n_tasks`,
     `n_servers` (at least ten) are those of a block, `n_words` those in the text of a task and of a server."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     tasks, servers, lists = [], [], []
     for block, block_words in enumerate(words):
         for _ in range(n_servers):
@@ -101,17 +96,15 @@ TOPICS = (
 COMMON = ("manage", "reliable", "workflow", "report", "monitor", "simple")
 
 
-def reference_dataset(seed: int = 0, *, n_tasks: int = 18, n_servers: int = 14, equal_servers: bool = True) -> Dataset:
+def reference_dataset(*, equal_servers: bool) -> Dataset:
     """Three topics with all that a system of the study reads: ordered label lists, equal servers and equal tasks, empty
     fields, stars, product names, templates.
 
     The lists of the first two topics hold two servers of each other; the third stands alone, so that counts of common
-    tasks are 0, and so equal, for the servers of the others.
-
-    `n_tasks`, `n_servers`: of a topic, at least twelve servers. `equal_servers`: whether there are two servers in each
+    tasks are 0, and so equal, for the servers of the others. `equal_servers`: whether there are two servers in each
     topic that nothing tells apart.
     """
-    rng = np.random.default_rng(seed)
+    rng, n_tasks, n_servers = np.random.default_rng(0), 18, 14  # of a topic
     tasks, servers, lists = list[dict[str, str]](), list[dict[str, str]](), list[list[int]]()
     for topic, (words, category, language, system, product) in enumerate(TOPICS):
         for number in range(n_servers):

@@ -52,7 +52,7 @@ def prepare(config: DictConfig) -> pd.DataFrame:
     Returns: of each file, columns file, rows, altered."""
     name = config.dataset.name
     counts = program_input.convert(paths.raw(name), input_folder(name), labels=config.dataset.labels)
-    write_tables(name, results_folder(name))
+    write_tables(name)
     return counts
 
 
@@ -86,7 +86,7 @@ def run(config: DictConfig) -> Path:
     tasks = len(read_top10(output, *_ids(name)))
     files.write_text(target / "again" / "top10.csv", output.read_text(encoding="utf-8"))
     files.write_json(target / "again" / "record.json", run_record | {"tasks": tasks})
-    write_tables(name, target)
+    write_tables(name)
     return target
 
 
@@ -153,10 +153,11 @@ def measure(top: Top10, relevant: Mapping[int, set[int]]) -> pd.DataFrame:
     return per_task.table(top, SEED, values[list(metrics.PAPER_METRICS)])
 
 
-def write_tables(dataset: str, folder: Path) -> None:
-    """Measure the top tens that there are, of the first run and ``again/top10.csv`` of `folder`: ``metrics.csv`` (run,
-    metric, k, value, n), ``per_task.csv.xz`` (of the first run) and, with both runs, ``agreement.csv``."""
-    places = {"first": results_folder(dataset) / "top10.csv", "again": folder / "again" / "top10.csv"}
+def write_tables(dataset: str) -> None:
+    """Measure the top tens that there are, ``top10.csv`` and ``again/top10.csv``: ``metrics.csv`` (run, metric, k,
+    value, n), ``per_task.csv.xz`` (of the first run) and, with both runs, ``agreement.csv``."""
+    folder = results_folder(dataset)
+    places = {"first": folder / "top10.csv", "again": folder / "again" / "top10.csv"}
     runs = {name: read_top10(path, *_ids(dataset)) for name, path in places.items() if path.exists()}
     relevant = program_input.read_wide(input_folder(dataset) / program_input.LABELS)
     tables = {name: measure(top, relevant) for name, top in runs.items()}

@@ -17,9 +17,7 @@ T2MREC = "study.t2mrec.system.T2MRec"
 
 def uses_gpu(accelerator: str) -> bool:
     """Whether an accelerator of ``conf/trainer`` has systems train on a GPU here; auto does where torch sees one.
-
-    Raises StudyError: there is no GPU.
-    """
+    Raises StudyError: there is no GPU."""
     if accelerator == "cpu":
         return False
     from study.t2mrec.device import choose_device

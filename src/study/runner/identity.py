@@ -25,8 +25,8 @@ from study.reranking.replies import cassette
 
 POOLED = "study.reranking.pools.PooledT2MRec"
 # The table of the normal form. Records name classes and keys as they were called when a row was made.
-# Class then -> class now; None where a mapping of settings has no class any more.
-CLASSES: dict[str, str | None] = {
+# Class then -> class now.
+CLASSES = {
     "baselines.label_ranker.LabelRanker": "baselines.probes.label_ranker.LabelRanker",
     "baselines.label_ranker_plain.LabelRankerPlain": "baselines.probes.label_ranker.LabelRanker",
     "baselines.attribute_counts.AttributeCounts": "baselines.probes.attribute_counts.AttributeCounts",
@@ -132,9 +132,7 @@ def normal_form(value: Any) -> Any:
     settings = {str(key): normal_form(item) for key, item in value.items()}
     if target is None:
         return settings
-    now = CLASSES.get(target, target)
-    if now is None:
-        return {key: item for key, item in settings.items() if key != "_target_"}
+    now = CLASSES.get(str(target), str(target))
     gone = (GONE.get(target, {}) | GONE.get(now, {})).items()
     settings = {key: item for key, item in settings.items() if (key, item) not in gone} | {"_target_": now}
     return DEFAULTS.get(now, {}) | merge_settings(settings, OPTIONS.get(target, {}))

@@ -114,7 +114,7 @@ def scores_file() -> Path:
 
 
 @cache
-def _toy(protocol: str, *, equal_servers: bool = True) -> tuple[Dataset, Split]:
+def _toy(protocol: str, *, equal_servers: bool) -> tuple[Dataset, Split]:
     data = reference_dataset(equal_servers=equal_servers)
     return data, make(data, protocol, seed=SPLIT_SEED, negatives=NEGATIVES)
 
@@ -140,7 +140,7 @@ def compute(case: Case, model: Mapping[str, Any]) -> Run:
 def compute_evaluator() -> Scores:
     """The evaluator on a fixed run: ranking with known servers left out and ties, and every metric of every task."""
     rng = np.random.default_rng(SEED)
-    data, split = _toy("warm")
+    data, split = _toy("warm", equal_servers=True)
     tasks = split.tasks("test")
     scores = np.round(rng.normal(size=(len(tasks), data.n_servers)), 1).astype(np.float32)
     scores[rng.random(scores.shape) < 0.1] = -np.inf

@@ -74,10 +74,7 @@ def read_records(
     dataset: str, protocol: str = "*", systems: list[str] | None = None
 ) -> dict[tuple[str, str], dict[str, Any]]:
     """(protocol, system) -> record of every row that has all its parts, of one protocol or of all, in order. `systems`:
-    of these alone.
-
-    Raises StudyError: a file cannot be read.
-    """
+    of these alone. Raises StudyError: a file cannot be read."""
     records = dict[tuple[str, str], dict[str, Any]]()
     for path in long_files(dataset, "records", protocol):
         name = path.parent.name

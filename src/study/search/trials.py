@@ -204,16 +204,11 @@ def run_search(start: Callable[[], tuple[Search, Objective]], *, jobs: int = 1) 
         return search.table()
     try:
         with worker_pool(jobs) as pool:
-            for worker in [pool.submit(_work, start) for _ in range(jobs)]:
+            for worker in [pool.submit(run_search, start) for _ in range(jobs)]:
                 worker.result()
     except BrokenProcessPool as error:  # a signal ended a worker (a kill, too little memory)
         raise StudyError(f"a worker of {search.name} died", fix="the same command goes on from here") from error
     return search.table()
-
-
-def _work(start: Callable[[], tuple[Search, Objective]]) -> None:
-    search, measure = start()
-    search.run(measure)
 
 
 def unfinished_file(dataset: str, name: str, key: str) -> Path:
