@@ -134,7 +134,7 @@ def test_one_broken_system_is_named_and_stops_no_other(few: Path, text: str, cap
     assert "mine.yaml" in str(caught.value)
     assert caught.value.fix
     assert load(["system=tfidf"]).system.name == "tfidf"
-    assert {"tfidf", "t2mrec"} <= set(sound_systems())
+    assert {"tfidf", "t2mrec"} == {*sound_systems()} - {"mine"}
     assert ("mine is left out" in caplog.text) == ("mine" not in sound_systems())
 
 
@@ -153,10 +153,8 @@ def test_a_file_of_ones_own_whose_name_is_taken_is_refused_and_stops_no_other(fe
     assert load(["system=t2mrec"]).system.name == "t2mrec"
 
 
-def test_a_report_and_all_rows_go_on_without_a_broken_system(few: Path, caplog) -> None:
+def test_all_rows_go_on_without_a_broken_system(few: Path) -> None:
     few.write_text("model: [")
-    assert set(sound_systems()) == {"tfidf", "t2mrec"}
-    assert "mine is left out" in caplog.text
     broken: list[str] = []
     assert {row.system.name for row in rows(["dataset=synthetic"], broken)} == {"tfidf", "t2mrec"}
     assert [text.partition(" (")[0] for text in broken] == ["mine: cannot be read"]
