@@ -123,8 +123,10 @@ def test_a_full_disk_is_explained_with_what_is_free_and_a_library_that_hides_it_
     with mounted(folder, "-t", "tmpfs", "-o", "size=64k", "none"):
         write_text(kept, "earlier")
         for write in writers:
-            full = pytest.raises(StudyError, match=r"kept.txt: the disk is full; \d+ (bytes|KiB)")
-            with full, replacing(kept) as new:
+            with (
+                pytest.raises(StudyError, match=r"kept.txt: the disk is full; \d+ (bytes|KiB)"),
+                replacing(kept) as new,
+            ):
                 write(new)
             gc.collect()  # a file that a library still holds open takes its space even when it is removed
         assert [path.name for path in folder.iterdir()] == ["kept.txt"]
