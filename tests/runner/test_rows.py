@@ -16,6 +16,16 @@ from tests.pipeline.conftest import config
 from tests.tiny_study import contents
 
 
+def test_outputs_hold_what_the_contract_says(shared_root):
+    values, top, record = read_row("synthetic", "cold", "tfidf")
+    assert list(values.columns[:2]) == ["task_id", "seed"]
+    assert len(values) == 16  # a fifth of 80 tasks
+    assert top.groupby(["task_id", "seed"]).size().eq(10).all()
+    assert not top.duplicated(["task_id", "seed", "server_id"]).any()
+    assert {"config", "versions", "git", "hardware", "seeds", "profile"} <= set(record)
+    assert record["seeds"][0]["seconds_fit"] >= 0
+
+
 def test_longer_run_is_kept_on_request(root):
     top = run_row(config("system=tfidf", "run_depth=60")).top10  # as many as there are servers
     long = pd.read_parquet(paths.results("synthetic") / "runs" / "cold" / "tfidf.parquet")
