@@ -47,7 +47,7 @@ class UnavailableError(StudyError):
 def require_one_of(name: object, kind: str, options: Iterable[object], **where: Any) -> None:
     """Raise `StudyError`, which lists the known names, unless `name` is one; `kind`: what it names."""
     if name not in (names := list(options)):
-        raise StudyError(f"unknown {kind} {name!r:.80}", fix=f"one of: {', '.join(map(str, names))}", **where)
+        raise StudyError(f"unknown {kind} {name!r:.80}", fix=f"one of: {', '.join(map(str, names)) or 'none'}", **where)
 
 
 def require_file(path: Path, fix: str, reason: str = "the file is missing") -> Path:

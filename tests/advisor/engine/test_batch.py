@@ -79,3 +79,6 @@ def test_what_cannot_be_answered_is_refused_before_a_worker_starts(t2mrec, call,
     pd.DataFrame({"text": ["x"]}).to_parquet(tmp_path / "one.parquet")
     code, _, err = call(*words, "--system", "field_dense_core")
     assert (code, "study export" in err) == (2, True)
+    pd.DataFrame({"text": ["x", None]}).to_parquet(tmp_path / "one.parquet")
+    code, _, err = call(*words, "--system", "t2mrec")
+    assert (code, "one.parquet" in err, "2" in err, list((tmp_path / "out").glob("*"))) == (2, True, True, [])

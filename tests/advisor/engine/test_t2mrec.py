@@ -60,6 +60,8 @@ def test_the_whole_catalogue_without_repeats_and_no_bad_request(saved, toy, tmp_
     for text, k, reason in BAD:
         with pytest.raises(StudyError, match=reason):
             model.recommend(text, k=k)
+    with pytest.raises(TypeError, match="langauge"):
+        model.recommend("read a file", langauge="Python")
     with pytest.raises(StudyError, match="study export dataset=synthetic"):
         Recommender.load(tmp_path / "synthetic" / "t2mrec")
 

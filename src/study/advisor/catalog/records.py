@@ -10,13 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
-
-from pydantic import TypeAdapter
 
 from study.base.errors import printable
 
@@ -180,10 +178,19 @@ class Record:
     @classmethod
     def of_json(cls, text: str) -> Record:
         """What `to_json` wrote."""
-        return _RECORD.validate_json(text)
+        value = json.loads(text)
 
+        def variables(items: Iterable[Mapping[str, Any]]) -> tuple[Variable, ...]:
+            return tuple(Variable(**item) for item in items)
 
-_RECORD = TypeAdapter(Record)
+        packages = tuple(
+            Package(**item | {"arguments": tuple(item["arguments"]), "variables": variables(item["variables"])})
+            for item in value["packages"]
+        )
+        remotes = tuple(Remote(**item | {"headers": variables(item["headers"])}) for item in value["remotes"])
+        tools = tuple(Tool(**item) for item in value["tools"])
+        parts = {"tags": tuple(value["tags"]), "tools": tools, "packages": packages, "remotes": remotes}
+        return cls(**value | parts)
 
 
 def sha256(text: str) -> str:

@@ -36,6 +36,9 @@ class Worker:
             raise StudyError(f"no parquet file ({error})", file=path, fix="write it again") from error
         if "text" not in requests:
             raise StudyError("the column is missing", file=path, column="text", fix="give a column named text")
+        if (missing := requests["text"].isna()).any():
+            where = int(missing.to_numpy().argmax()) + 1
+            raise StudyError("there is no text", file=path, row=where, column="text", fix="give every request words")
         parts = chunks(requests.index.to_numpy())
         requests["servers"] = [ids for part in parts for ids in best(self.model, requests.iloc[part], self.k)]
         write_parquet(Path(row["target"]), requests)
@@ -75,7 +78,7 @@ def answer_files(
 
 def best(model: SavedModel, requests: pd.DataFrame, k: int) -> Iterator[list[int]]:
     """The ids of the `k` best servers for each request, as `recommend` names them."""
-    rows = requests.reindex(columns=["text", *ATTRIBUTES], fill_value="").fillna("")
+    rows = requests.reindex(columns=["text", *ATTRIBUTES], fill_value="").fillna(dict.fromkeys(ATTRIBUTES, ""))
     if isinstance(model, Recommender):
         attributes = {name: rows[name].tolist() for name in ATTRIBUTES}
         ranked = model.ranked(rows["text"].tolist(), attributes, k).rows[:, :k]

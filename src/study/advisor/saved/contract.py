@@ -71,6 +71,13 @@ class SavedModel(Protocol):
         """What of a request the model cannot use, one sentence each; empty where it uses everything."""
 
 
+def stated(attributes: Mapping[str, str]) -> dict[str, str]:
+    """Every one of `ATTRIBUTES`, empty where a request does not state it. Raises TypeError: another name."""
+    if unknown := sorted(attributes.keys() - {*ATTRIBUTES}):
+        raise TypeError(f"unknown attributes {unknown}")
+    return {name: attributes.get(name, "") for name in ATTRIBUTES}
+
+
 def require_request(text: str, k: int, n_servers: int) -> None:
     """Refuse a request that no model can answer: empty or oversized text, or `k` outside the catalogue."""
     if not text.strip() or len(text) > LONGEST_REQUEST:

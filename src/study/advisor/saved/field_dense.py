@@ -23,7 +23,7 @@ from study.advisor.retrieval.names import Product, ProductNames, Spelling
 from study.advisor.retrieval.ranking import tie_order, top_k
 from study.advisor.retrieval.two_encoders import TwoEncoders
 from study.advisor.saved import files
-from study.advisor.saved.contract import ATTRIBUTES, Recommendation, require_request
+from study.advisor.saved.contract import Recommendation, require_request, stated
 
 FORM = {"kind": "field_dense", "format": 1}
 PRODUCTS = "products.json"
@@ -161,8 +161,7 @@ class SavedFieldDense:
         if quick and without_torch(quick).cut(text):
             longest = without_torch(quick).longest
             messages.append(f"only the first {longest} tokens of the request are read, except for names of products")
-        for name in ATTRIBUTES:
-            value = attributes.get(name)
+        for name, value in stated(attributes).items():
             if value and self._read(text, attributes) == self._read(text, attributes | {name: ""}):
                 messages.append(f"the {name} {value!r} has no effect: {self.name} ranks by the words of the request")
                 # T2MRec, too, reads no subcategory without its category.

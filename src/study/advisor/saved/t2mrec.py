@@ -27,7 +27,7 @@ from study.advisor.retrieval.structure import (
 )
 from study.advisor.retrieval.towers import TowerWeights, embed
 from study.advisor.saved import files
-from study.advisor.saved.contract import ATTRIBUTES, Recommendation, nearest, require_request, rounded
+from study.advisor.saved.contract import Recommendation, nearest, require_request, rounded, stated
 
 # What a recommendation shows of a server, and what the structural score reads.
 TEXTS = "id name url description author license language category subcategory system stars_count"
@@ -90,7 +90,7 @@ class Recommender:
     def recommend(self, text: str, *, k: int = 5, **attributes: str) -> list[Recommendation]:
         """See `study.advisor.saved.contract.SavedModel`: Algorithm 1 of the paper without its last step."""
         require_request(text, k, len(self.servers))
-        ranked = self.ranked([text], {name: [attributes.get(name, "")] for name in ATTRIBUTES}, k)
+        ranked = self.ranked([text], {name: [value] for name, value in stated(attributes).items()}, k)
         servers, anchors = self.server_embeddings, self._anchors(k)
         centroid = servers @ (ranked.embedding[0] + servers[ranked.rows[0, :anchors]].sum(0)) / (anchors + 1)
         items = []
@@ -104,7 +104,7 @@ class Recommender:
         return items
 
     def ranked(self, texts: Sequence[str], attributes: Mapping[str, Sequence[str]], k: int) -> Ranked:
-        """The `k` best servers, or more, for several requests. `attributes`: `ATTRIBUTES` of each."""
+        """The `k` best servers, or more, for several requests. `attributes`: of each, all that may be stated."""
         fields = {"name": texts, "description": [""] * len(texts), **attributes}
         words = [join_values(values) for values in zip(*(fields[name] for name in TASK_FIELDS), strict=True)]
         embedding = embed(self.task_tower, self.vectorizer.transform(words))
@@ -124,7 +124,7 @@ class Recommender:
 
     def warnings(self, text: str, **attributes: str) -> list[str]:
         """See `study.advisor.saved.contract.SavedModel`."""
-        language, category, subcategory, theme = (attributes.get(name, "") for name in ATTRIBUTES)
+        language, category, subcategory, theme = stated(attributes).values()
         messages = []
         if text.strip() and not len(self.vectorizer.transform([text]).data):
             messages.append("no word of the request occurs in the model's vocabulary; the ranking does not rest on it")

@@ -108,13 +108,23 @@ def test_a_kill_loses_at_most_the_event_in_flight(tmp_path):
     for _ in range(20):
         process.stdout.readline()
     os.kill(process.pid, signal.SIGKILL)
-    confirmed = 20 + process.communicate(timeout=30)[0].count("\n")
+    confirmed = 20 + process.stdout.read().count("\n")  # also what the pipe's buffer holds
+    process.wait(30)
+    process.stdout.close()
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
     events = FeedbackStore(path).events()
     # Everything that was said to be kept is there, and at most one event that was not yet said.
     assert confirmed <= len(events) <= confirmed + 1
     assert FeedbackStore(path).append(EVENT) == len(events) + 1
+
+
+def test_a_file_that_is_moved_away_takes_no_more_events(store):
+    store.append(EVENT)
+    store.path.rename(store.path.with_name("moved"))
+    for use in (store.events, lambda: store.append(EVENT), lambda: FeedbackStore(store.path) and store.events()):
+        with pytest.raises(StudyError, match="moved or replaced"):
+            use()
 
 
 def test_a_damaged_file_and_another_format_are_clear_errors_and_stay(tmp_path):

@@ -30,6 +30,7 @@ FORMAT = 2
 BUSY = 10.0  # seconds that a write waits for another process's write
 LONGEST_DETAIL = 2_000
 BEST_RATING = 5.0
+AWAY = "end what uses the file, and move it away with its -wal and -shm"  # which hold the last events
 TABLE = """
 CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY AUTOINCREMENT, event TEXT NOT NULL);
 CREATE TRIGGER IF NOT EXISTS events_keep BEFORE UPDATE ON events
@@ -92,6 +93,7 @@ class FeedbackStore:
             # than an event.
             self._opened = sqlite3.connect(path, timeout=busy, isolation_level=None, check_same_thread=False)
         weakref.finalize(self, self._opened.close)
+        self._file = _identity(path)
         with self._connection() as connection:
             # Switching to the write-ahead log does not wait for other processes that do the same.
             for _ in range(100):
@@ -106,11 +108,13 @@ class FeedbackStore:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             if version not in (0, FORMAT):
                 reason = f"has format {version}, this version reads {FORMAT}"
-                raise StudyError(reason, file=path, fix="move the file away")
+                raise StudyError(reason, file=path, fix=AWAY)
             connection.executescript(f"BEGIN IMMEDIATE; {TABLE} PRAGMA user_version = {FORMAT}; COMMIT;")
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
+        if _identity(self.path) != self._file:
+            raise StudyError("the feedback file was moved or replaced", file=self.path, fix="start the program again")
         with self._one_thread, self._refusing():
             yield self._opened
 
@@ -119,7 +123,7 @@ class FeedbackStore:
         try:
             yield
         except sqlite3.Error as error:
-            fix = "check the disk and the rights; move a damaged file away"
+            fix = f"check the disk and the rights; if it is damaged, {AWAY}"
             raise StudyError(f"the feedback file cannot be used: {error}", file=self.path, fix=fix) from error
 
     def hashed(self, text: str) -> str:
@@ -145,11 +149,19 @@ class FeedbackStore:
                 try:
                     events.append(build_settings(Event, json.loads(text), self.path))
                 except (ValueError, TypeError, RecursionError, StudyError) as error:
-                    where, fix = f"entry {number}", "move the file away"
-                    raise StudyError(f"not an event ({error})", file=self.path, row=where, fix=fix) from error
+                    where = f"entry {number}"
+                    raise StudyError(f"not an event ({error})", file=self.path, row=where, fix=AWAY) from error
             self._events += events
             self._last = rows[-1][0] if rows else self._last
             return [*self._events]
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file a path names at present; None where there is none."""
+    try:
+        return path.stat().st_dev, path.stat().st_ino
+    except OSError:
+        return None
 
 
 def feedback_of(name: str) -> FeedbackStore:
