@@ -118,3 +118,10 @@ def test_under_sampled_candidates_each_part_is_measured_by_its_own_labels(part, 
     other = {"valid": "test", "test": "valid"}[part]
     wrong = run_seed(Answers(other), data, split, seed=1, workdir=tmp_path, part=part)
     assert wrong.per_task["ndcg@10"].mean() < 1
+
+
+def test_validation_under_sampled_candidates_ranks_what_leave_one_out_ranks(tmp_path):
+    data, system = block_dataset(), Answers("train")
+    splits = (make(data, protocol, negatives=12) for protocol in ("loo", "loo99"))
+    runs = [run_seed(system, data, split, seed=1, workdir=tmp_path, part="valid") for split in splits]
+    np.testing.assert_array_equal(runs[0].top["server_id"], runs[1].top["server_id"])

@@ -436,7 +436,7 @@ def test_what_was_learned_is_kept_without_texts(bench, tmp_path):
     answers = [SlotFiller(CATALOG, FLOW.copying, one.value, one.setting).fill(TORONTO, 0) for one in (fresh, again)]
     assert answers == [{"url": "https://toronto.org/a"}] * 2
     assert SAMPLES[0].text.encode() not in path.read_bytes()
-    # The slot filler learns from more than the benches.
+    # The slot filler learns from more than the selector.
     alone = learned.learn(bench, FLOW)
     assert not np.array_equal(alone.value[0], fresh.value[0])
     np.testing.assert_array_equal(alone.weights[True], fresh.weights[True])

@@ -48,14 +48,14 @@ TOLERANCES = {
     "recafr_profile": 2e-2,  # 3e-3, Adam
     "t2mrec_wo_cl_program": 2e-2,  # 6e-3, Adam
     "t2mrec_tuned": 2e-3,  # 2e-4, Adam
-    "t2mrec": 1e-3,  # 1e-4, Adam
+    "t2mrec_agreement": 1e-3,  # 1e-4, Adam
     "rrf": 1e-2,  # 5e-3: a member's two nearly equal servers change ranks; another c of 61 would move scores by 1.6e-2
     "ials_tuned": 1e-3,  # 1e-4: its 256 factors fit every label, and rounding alone scores the other servers
 }
 # Systems whose top tens and NDCG@10 alone are compared: rounding decides which beams TIGER's search keeps, and so which
 # servers have a score at all, and where a tree splits nearly equal values. Measured between processors: 0.92 of the top
 # tens shared or more, NDCG@10 at most 0.03 apart; TIGER with another seed: 0.36 shared or less.
-BY_TOP_TEN, SHARED, NDCG_APART = ("tiger", "t2mrec_listwise"), 0.88, 0.04
+BY_TOP_TEN, SHARED, NDCG_APART = ("tiger", "t2mrec_listwise"), 0.9, 0.04
 # Systems, by the start of their names, whose toys have no equal servers: rounding alone would decide where the trees
 # split and which codes the servers get, and all other scores with it.
 WITHOUT_EQUAL = ("t2mrec_listwise", "lc_rec", "tiger")

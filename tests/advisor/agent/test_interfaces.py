@@ -79,6 +79,17 @@ def test_every_interface_says_what_an_answer_is_not(call, feedback, monkeypatch)
     assert [who for who, text in said.items() if not all(warned in text for warned in WARNED)] == []
 
 
+def test_the_system_that_answers_in_anothers_place_is_said(monkeypatch):
+    """Where nobody asked for it; a system that was asked for is meant to answer."""
+    monkeypatch.setattr("study.advisor.saved.saved.exists", lambda _, system: system == "t2mrec")
+    monkeypatch.setattr("study.advisor.saved.saved.load_saved_model", lambda *_: toy().model)
+    monkeypatch.setattr("study.advisor.saved.ahead.read_ahead", lambda *_: None)
+    loaded = {system: load(dataset="synthetic", system=system) for system in (None, "t2mrec")}
+    assert {system: one.system for system, one in loaded.items()} == {None: "t2mrec", "t2mrec": "t2mrec"}
+    warnings = {system: Agent(one).answer("captions").answer.warnings for system, one in loaded.items()}
+    assert ("field_dense" in " ".join(warnings[None]), warnings["t2mrec"]) == (True, ())
+
+
 @pytest.mark.parametrize("request_", LIMITS_ALONE)
 def test_nothing_but_limits_is_a_task_and_limits_by_hand_hold(agent, request_):
     def ids(**more):

@@ -1,17 +1,19 @@
 """A saved T2MRec: it answers as the trained system ranks, alone and as `study recommend --system t2mrec`."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 
+from study.advisor.saved.files import MANIFEST
 from study.advisor.saved.saved import folder_of
 from study.advisor.saved.t2mrec import Recommender
 from study.base.errors import StudyError
 from study.search.export import recommender
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 from study.t2mrec.system import T2MRec
-from tests.advisor.engine.conftest import exported
+from tests.advisor.engine.conftest import damage, exported
 
 BAD = [("", 5, "the request is empty"), ("   ", 5, "the request is empty"), ("x" * 20_001, 5, "the request has 20001")]
 BAD += [("pdf", k, "catalogue") for k in (0, -1, 51)]
@@ -64,6 +66,21 @@ def test_the_whole_catalogue_without_repeats_and_no_bad_request(saved, toy, tmp_
         model.recommend("read a file", langauge="Python")
     with pytest.raises(StudyError, match="study export dataset=synthetic"):
         Recommender.load(tmp_path / "synthetic" / "t2mrec")
+
+
+FILES = ("model.safetensors", "vectorizer.json", "catalogue.json", "model.json")
+DAMAGE = [*((name, "cut") for name in (*FILES, MANIFEST)), ("vectorizer.json", "gone"), (MANIFEST, "gone")]
+DAMAGE += [(MANIFEST, "[]"), ("catalogue.json", lambda table: {name: values[::-1] for name, values in table.items()})]
+
+
+@pytest.mark.parametrize(("file", "how"), DAMAGE)
+def test_damaged_model_is_named(saved, tmp_path, file, how):
+    folder = tmp_path / "toy" / "t2mrec"
+    shutil.copytree(saved, folder)
+    damage(folder / file, how)
+    with pytest.raises(StudyError, match="does not load") as caught:
+        Recommender.load(folder)
+    assert str(folder) in str(caught.value)
 
 
 @pytest.fixture(scope="module")

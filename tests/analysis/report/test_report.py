@@ -71,10 +71,16 @@ def test_a_mean_has_one_interval_wherever_it_stands():
     rng = np.random.default_rng(3)
     values = (pd.DataFrame(rng.uniform(0, 1, (30, len(PAPER_METRICS))), columns=PAPER_METRICS) for _ in range(2))
     frame = pd.concat([per_task.table(range(30), seed, part) for seed, part in enumerate(values)], ignore_index=True)
-    found = reported.mean_intervals({"a": frame, "b": frame[frame["task_id"] < 20]}).set_index(["system", "measure"])
+    few = frame[["task_id", "seed", "ndcg@10", "recall@5"]]  # over the same tasks, so with the same draws
+    systems = {"few": few, "a": frame, "b": frame[frame["task_id"] < 20], "less": few.drop(columns="ndcg@10")}
+    found = reported.mean_intervals(systems).set_index(["system", "measure"])
     # By hand: the bootstrap of the tasks' means over seeds.
     tasks = frame.groupby("task_id")["ndcg@10"].mean().to_numpy()
     assert found.loc[("a", "ndcg@10")].tolist() == pytest.approx(bootstrap_interval(tasks, seed=0))
+    assert found.loc[("few", "ndcg@10")].tolist() == pytest.approx(bootstrap_interval(tasks, seed=0))
+    recall = frame.groupby("task_id")["recall@5"].mean().to_numpy()
+    for system in ("few", "a", "less"):
+        assert found.loc[(system, "recall@5")].tolist() == pytest.approx(bootstrap_interval(recall, seed=0))
     assert found.loc[("b", "ndcg@10")].tolist() == pytest.approx(bootstrap_interval(tasks[:20], seed=0))
     printed, overall = verdicts.measure_cells({"a": frame})["a"].cells, reported.overall_means({"a": frame}).loc["a"]
     for name in ("recall@5", "ndcg@10", "f1_of_means@10"):

@@ -50,7 +50,7 @@ def printed_gains() -> pd.Series:
 
 
 def table2() -> pd.DataFrame:
-    """The counts of Table 2: columns table, place, set (servers or tasks), attribute, value (a count)."""
+    """The counts of Table 2: columns set (servers or tasks), attribute, value (a count), table, place."""
     content = printed_table2()
     counts = [(part, *count) for part, counts in content["counts"].items() for count in counts.items()]
     table = pd.DataFrame(counts, columns=["set", "attribute", "value"])
