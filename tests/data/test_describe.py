@@ -54,6 +54,7 @@ def test_write(synthetic_raw, conf_root):
     counts = pd.read_csv(tables / "overview.csv")
     assert "longer lists" in set(counts["group"])
     assert counts["value"].notna().all()
+    assert (tables / "cleaning.csv").exists()
 
 
 def test_two_servers_and_two_tasks_by_hand(release, tmp_path):

@@ -18,6 +18,7 @@ ERRORS = [
     (["run", *TINY, "system.name=deep", "system.model.scoring.pool=61"], "pool K2 = 61 is larger than the catalogue"),
     (["run", "-m", "system.model.k1=1,2", "system=bm25"], "study sweep"),
     (["run", "system=tfidf", "protocol=loo", "dataset=synthetic"], "conf/dataset/synthetic.yaml"),
+    (["run", "protocol=cold,warm"], "protocol has several values: 'protocol=cold,warm'"),
     (["recommend", "caf\udce9"], "argument 2 is not UTF-8"),
     (["recommend", "read a PDF", "--dataset", "synthetic"], "no saved model"),
     (["recommend", "x", "--rerank", "magic"], "magic"),

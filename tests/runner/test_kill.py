@@ -105,10 +105,11 @@ def test_rows_with_a_killed_worker_equal_those_of_one_process(root, monkeypatch,
     def kill_a_worker_that_trains():
         """One whose command holds the word, the hard way."""
         wait_for_checkpoints(root / ".cache" / "runs", 1)
-        workers = psutil.Process().children(recursive=True)
-        for worker in [each for each in workers if command in " ".join(each.cmdline())][:1]:
-            worker.kill()
-            killed.append(worker.pid)
+        for worker in psutil.Process().children(recursive=True):
+            if command in " ".join(worker.cmdline()):
+                worker.kill()
+                killed.append(worker.pid)
+                break
 
     killer = threading.Thread(target=kill_a_worker_that_trains)
     killer.start()
