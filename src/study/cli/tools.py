@@ -243,9 +243,10 @@ def find(
     from study.advisor.engine import render
     from study.advisor.engine.answer import ask
     from study.advisor.engine.intent.recommender import Context, read_context
-    from study.advisor.engine.tools import INTENT, ToolOptions, Tools
+    from study.advisor.engine.tools import INTENT, METHODS, ToolOptions, Tools
     from study.advisor.retrieval.index import matching
 
+    require_one_of(method, "search method", (*METHODS, T2MREC))
     by = by or (T2MREC if method == T2MREC else "minilm" if servers else None)
     name, method = catalogue or default_catalogue(), "dense" if method == T2MREC else method
     stage = None

@@ -81,7 +81,8 @@ def current() -> Path | None:
 def required() -> Path:
     """The version in force; UnavailableError before the first sync."""
     if (version := current()) is None:
-        raise UnavailableError("there is no catalogue yet", file=folder(), fix=_FIX)
+        fix = f"{_FIX}; or for servers of your own: study catalog add FILE"
+        raise UnavailableError("there is no catalogue yet", file=folder(), fix=fix)
     return version
 
 
