@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from study.advisor.agent import language
-from study.advisor.agent.conversation import Agent
+from study.advisor.agent.conversation import Agent, in_words
 from study.advisor.agent.language import Writer, evidence, template
 from study.advisor.engine.answer import Options, ask
 from study.advisor.llm.client import EndpointError
@@ -122,6 +122,17 @@ def test_the_template_passes_the_checks_and_statements_name_servers_of_the_short
     for part, server in (("why 2", 9), ("together", 1)):  # another one, and one alone
         wrong = language.Statement(field="description", text="captions", server=server)
         assert language.refusal(part, wrong, cards) == "correctness"
+
+
+def test_the_template_prefers_only_by_what_is_stated_and_tells_servers_of_one_name_apart():
+    rows = [[1, "Mail", "Reads mail", "Go", "mit", "", 9, "", ""], [2, "Mail", "", "Go", "mit", "", 3, "", ""]]
+    items = ask(toy(rows), "mail", Options(2)).items
+    assert [item.server.server_id for item in items] == [1, 2]
+    pair = [evidence(item) for item in items]
+    assert not {"choice 1", "choice 2"} & template("mail", pair).keys()
+    chosen = template("mail", [pair[0], pair[1] | {"licence": "gpl-3.0"}])
+    assert [chosen[f"choice {n}"].text for n in (1, 2)] == ["9 stars", "licence: gpl-3.0"]
+    assert in_words("choice 2", chosen["choice 2"], items) == "If you prefer “licence: gpl-3.0”, take Mail (number 2)"
 
 
 @pytest.mark.parametrize(

@@ -283,8 +283,14 @@ def question(answer: Answer, known: set[str]) -> Question | None:
 
 def in_words(part: str, statement: Statement, items: Sequence[Item]) -> str:
     """A statement for a reader."""
-    names = [plain(items[rank - 1].server.name, 60) for rank in (statement.server, statement.other or statement.server)]
-    return WORDS[part.split()[0]].format(text=statement.text, server=names[0], other=names[1])
+    every = [plain(item.server.name, 60) for item in items]
+
+    def named(rank: int) -> str:
+        alone = every.count(every[rank - 1]) == 1
+        return every[rank - 1] if alone else f"{every[rank - 1]} (number {items[rank - 1].server.rank})"
+
+    server, other = named(statement.server), named(statement.other or statement.server)
+    return WORDS[part.split()[0]].format(text=statement.text, server=server, other=other)
 
 
 @dataclass

@@ -222,10 +222,9 @@ def template(request: str, cards: Sequence[Mapping[str, str]]) -> Response:
     most = max(range(1, len(cards) + 1), key=lambda rank: _stars(cards[rank - 1]), default=0)
     if len(cards) > 1 and _stars(cards[most - 1]) > 0:
         other = 2 if most == 1 else 1
-        speaks = speaking(cards, other, "choice")[1:]
-        differing = [name for name in speaks if cards[other - 1][name] != cards[most - 1][name]]
-        response["choice 1"] = quote(most, "stars")
-        response["choice 2"] = quote(other, [*differing, "description"][0])
+        fields = [*speaking(cards, other, "choice")[1:], "description"]
+        if speaks := [name for name in fields if cards[other - 1][name] not in (cards[most - 1][name], ABSENT)]:
+            response |= {"choice 1": quote(most, "stars"), "choice 2": quote(other, speaks[0])}
     for (first, second), words in list(together(request, cards).items())[:1]:
         text = plain(", ".join(words), LONGEST)
         response["together"] = Statement(field="description", text=text, server=first, other=second)
