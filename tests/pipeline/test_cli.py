@@ -13,6 +13,9 @@ from tests.tiny_study import TINY, contents
 TFIDF = ["run", *TINY, "system=tfidf"]
 # A command -> what it says.
 ERRORS = [
+    ([*TFIDF, "system.seeds=[]"], "no list of seeds"),
+    ([*TFIDF, "system.model.max_features=9"], "not those of 'tfidf'"),
+    (["run", "system=nonsense"], "unknown system 'nonsense'"),
     ([*TFIDF, "profile=laptop"], "under profile 'smoke'"),
     ([*TFIDF, f"system.name={'a' * 300}"], "too long"),
     (["run", *TINY, "system.name=deep", "system.model.scoring.pool=61"], "pool K2 = 61 is larger than the catalogue"),
@@ -33,7 +36,7 @@ ERRORS = [
     (["bench", "logger=tensorboard"], "'logger=tensorboard' has no effect here"),
     *(([*words, "trainer=gpu"], "trainer") for words in (["run", "--all"], ["tune", "system=task_knn"], ["export"])),
     (["prepare", "system=tfidf"], "edit conf/config.yaml"),
-    (["prepare", *TINY, "dataset.labels=null"], "synthetic.yaml (column labels): the data set has no label"),
+    (["prepare", *TINY, "dataset.labels=null"], "conf/dataset/synthetic.yaml (column labels): the data set has no"),
     (["report", "dataset=mcptools", "dataset.generator.n_servers=6"], "does not compose"),
 ]
 ROWS = "results/synthetic/rows/simple/cold"
