@@ -13,7 +13,7 @@ def planted(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("planted")
     raw = synthetic.generate(folder / "raw", n_servers=800, duplicate_share=0.4, popularity_sd=0.3)
-    prepare.prepare("synthetic", raw, folder / "prepared", folder / "tables")
+    prepare.prepare("synthetic", raw, folder / "prepared")
     return dataset.load("synthetic", folder / "prepared")
 
 
