@@ -88,7 +88,7 @@ def test_an_answer_may_take_its_time(monkeypatch):
     agent = Agent(toy())
 
     def slow():
-        time.sleep(2)
+        time.sleep(1.2)
         return agent
 
     async def work(address):
@@ -100,7 +100,7 @@ def test_an_answer_may_take_its_time(monkeypatch):
         assert json.loads(reply.content[0].text)["servers"] == 7
         begun = client.post(f"{address}/mcp", json=HELLO, headers=ACCEPT)
         session = {"Mcp-Session-Id": begun.headers["mcp-session-id"]}
-        with client.stream("GET", f"{address}/mcp", headers=ACCEPT | session, timeout=2) as stream:
+        with client.stream("GET", f"{address}/mcp", headers=ACCEPT | session, timeout=1.2) as stream:
             assert stream.status_code == 200
             with pytest.raises(httpx2.ReadTimeout):  # nothing is said, and the stream stays open
                 next(stream.iter_raw())

@@ -12,6 +12,7 @@ from study.data.stages import TUNED_ON
 pytestmark = pytest.mark.mirror
 
 
+@pytest.mark.slow
 def test_the_committed_tables_are_what_the_published_data_gives(task2mcp, tmp_path):
     tuning = {protocol: task2mcp.split(protocol) for protocol in TUNED_ON}
     protocols = load(["dataset=task2mcp"]).dataset.protocols

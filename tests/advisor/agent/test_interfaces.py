@@ -35,13 +35,13 @@ def by_command(call, *words):
     return [row["server_id"] for row in json.loads(out)["recommendations"]]
 
 
-def same(call, feedback, agent, *words):
+def same(call, feedback, agent, *words, requests=REQUESTS):
     """The ids of every interface agree; returns them."""
-    answers = [by_command(call, "recommend", *words, request) for request in REQUESTS]
-    assert [by_command(call, "agent", "ask", *words, request) for request in REQUESTS] == answers
+    answers = [by_command(call, "recommend", *words, request) for request in requests]
+    assert [by_command(call, "agent", "ask", *words, request) for request in requests] == answers
     with visited(agent, feedback) as client:
-        assert [Talk(client).ids("messages", text=request) for request in REQUESTS] == answers
-    replies = called(agent, *((RECOMMEND, {"task": request}) for request in REQUESTS))
+        assert [Talk(client).ids("messages", text=request) for request in requests] == answers
+    replies = called(agent, *((RECOMMEND, {"task": request}) for request in requests))
     assert [[row["server_id"] for row in read(reply)["servers"]] for reply in replies] == answers
     assert any(answers)
     return answers
@@ -57,7 +57,8 @@ def test_every_interface_answers_alike_from_the_open_catalogue(conf_root, encode
     take(TEXTS | more)
     answers = same(call, feedback, Agent(load()))
     assert answers[0][0] == "o/pdf"
-    assert same(call, feedback, Agent(load(["mine", "open"])), "--catalog", "mine", "--catalog", "open") == answers
+    both, some = ("--catalog", "mine", "--catalog", "open"), REQUESTS[:3]
+    assert same(call, feedback, Agent(load(["mine", "open"])), *both, requests=some) == answers[:3]
 
 
 WARNED = ("only the first 256 tokens are read", "another system answers")
