@@ -241,11 +241,11 @@ def write_parquet(path: Path, frame: pd.DataFrame, *, packed: bool = False) -> N
     settings: dict[str, Any] = {"compression_level": 12}
     if packed:
         wide = [name for name, kind in frame.dtypes.items() if kind in ("int32", "int64")]  # the encodings' types
-        encodings = ("BYTE_STREAM_SPLIT", "DELTA_BINARY_PACKED")
+        rising = {name: frame[name].is_monotonic_increasing for name in wide}
         settings = {
             "compression_level": 19,
             "use_dictionary": [name for name in frame.columns if name not in wide],
-            "column_encoding": {name: encodings[frame[name].is_monotonic_increasing] for name in wide},
+            "column_encoding": {k: "DELTA_BINARY_PACKED" if v else "BYTE_STREAM_SPLIT" for k, v in rising.items()},
         }
     with replacing(path) as temporary:
         frame.to_parquet(temporary, index=False, compression="zstd", **settings)

@@ -22,10 +22,11 @@ from tqdm import tqdm
 
 from study.advisor.encoders import choose as embedding
 from study.advisor.llm.client import Client, Message
+from study.advisor.llm.grades import escaped
 from study.advisor.llm.settings import endpoint_settings
 from study.advisor.retrieval.documents import Tool, ToolCatalog
 from study.advisor.retrieval.index import Settings, ToolIndex
-from study.advisor.retrieval.route import PAPER, PROMPT, Chat, Request, Router, Routing, escaped, parse_requests
+from study.advisor.retrieval.route import PAPER, PROMPT, Chat, Request, Router, Routing, parse_requests
 from study.advisor.strict import json_object
 from study.base import paths
 from study.base.errors import StudyError

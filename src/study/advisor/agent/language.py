@@ -250,17 +250,15 @@ def _content_roots(text: str) -> tuple[set[str], set[str], bool]:
     return content, denied & content, denies
 
 
-def supported(text: str, name: str, value: str) -> str:
-    """The check of truthfulness if it refuses a text about a field; '' if the field says it: each of its words of
-    content stands there, none denied on one side alone. What is not stated may only be said not to be."""
+def supported(text: str, name: str, value: str) -> bool:
+    """Whether a field says a text about it: each of its words of content stands there, none denied on one side alone.
+    What is not stated may only be said not to be."""
     (roots, denied, denies), (held, held_no, held_denies) = _content_roots(text), _content_roots(value)
     free = {_root(word) for word in f"{name} {LABELS.get(name, '')}".split()}
     if value == ABSENT:
-        says = denies and roots <= free | {_root(word) for word in NOT_STATED}
-    else:
-        contrary = (denies and not held_denies) or (roots - denied) & held_no
-        says = bool(roots) and roots <= held | free and not contrary
-    return "" if says else "truthfulness"
+        return denies and roots <= free | {_root(word) for word in NOT_STATED}
+    contrary = (denies and not held_denies) or (roots - denied) & held_no
+    return bool(roots) and roots <= held | free and not contrary
 
 
 def refusal(part: str, claim: Statement, cards: Sequence[Mapping[str, str]]) -> str:
@@ -281,7 +279,9 @@ def refusal(part: str, claim: Statement, cards: Sequence[Mapping[str, str]]) -> 
         {*NUMBER.findall(text)} - {*NUMBER.findall(value)},
         not claim.other and any(len(name) > 4 and name in low and name not in value.casefold() for name in others),
     )
-    return "correctness" if any(added) else supported(text, claim.field, value)
+    if any(added):
+        return "correctness"
+    return "" if supported(text, claim.field, value) else "truthfulness"
 
 
 def refusals(response: Response, cards: Sequence[Mapping[str, str]], parts: Iterable[str]) -> list[Refusal]:

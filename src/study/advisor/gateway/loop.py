@@ -20,9 +20,10 @@ from pydantic import Field, PositiveInt
 
 from study.advisor.gateway.gateway import Gateway
 from study.advisor.llm.client import Message
+from study.advisor.llm.grades import escaped
 from study.advisor.retrieval import route
 from study.advisor.retrieval.documents import parameters
-from study.advisor.retrieval.route import MAX_REPLY, MAX_REQUESTS, Chat, Request, escaped
+from study.advisor.retrieval.route import MAX_REPLY, MAX_REQUESTS, Chat, Request
 from study.advisor.retrieval.texts import count_tokens
 from study.advisor.strict import json_object
 from study.base import paths

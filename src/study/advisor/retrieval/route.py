@@ -18,7 +18,6 @@ from study.advisor.arrays import FloatArray, IntArray
 from study.advisor.encoders import choose as embedding
 from study.advisor.encoders.choose import Embedder, TextVectors
 from study.advisor.llm.client import Message
-from study.advisor.llm.grades import escaped as escaped
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.index import nonempty
 from study.advisor.retrieval.texts import documents

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from study.advisor.llm.client import Message
+from study.advisor.llm.grades import escaped
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.lexical import words_of
-from study.advisor.retrieval.route import Chat, escaped
+from study.advisor.retrieval.route import Chat
 from study.advisor.strict import json_object
 from study.data.dataset import FloatArray
 from study.tools.collections import plain

@@ -159,9 +159,10 @@ class FeedbackStore:
 def _identity(path: Path) -> tuple[int, int] | None:
     """Which file a path names at present; None where there is none."""
     try:
-        return path.stat().st_dev, path.stat().st_ino
+        status = path.stat()
     except OSError:
         return None
+    return status.st_dev, status.st_ino
 
 
 def feedback_of(name: str) -> FeedbackStore:
